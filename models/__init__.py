@@ -1,0 +1,29 @@
+"""Networks by name. Knows what is trained, nothing of why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from models.mobilenet_v2 import mobilenet_v2
+from models.network import Network, Weights, outline
+from models.resnet import resnet
+
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "mobilenet_v2": mobilenet_v2,
+    "mobilenet_v2_small": partial(mobilenet_v2, small=True),  # for images of about 32 pixels
+    "resnet20": partial(resnet, depth=20),
+    "resnet56": partial(resnet, depth=56),
+}
+
+
+def build(name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0) -> Network:
+    """The network `name`, `width` times as many channels as published."""
+    if name not in NETWORKS:
+        raise ValueError(f"no network named {name!r}; there are {', '.join(NETWORKS)}")
+    architecture = partial(NETWORKS[name], classes=classes, width=width)
+    return outline(name, architecture, image_size, channels, classes)
+
+
+__all__ = ["NETWORKS", "Network", "Weights", "build"]

@@ -1,0 +1,73 @@
+"""The arithmetic of the layers in TensorFlow, as pure functions of the weights passed in.
+
+`Compute` is the interpreter of an architecture that computes. It holds no variables: weights come in as
+tensors and new moving statistics go out as tensors, so that the same function runs eagerly, in a graph,
+under XLA and in every replica of a `tf.distribute` strategy (XLA refuses to touch another replica's variables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+Tensor = Any  # tf.Tensor; TensorFlow ships no types
+
+
+class Compute:
+    """Applies layers to a batch `[images, height, width, channels]` with the given weights.
+
+    Arithmetic runs in the type of the batch; weights are cast to it where they are used. Batch norm computes
+    its statistics in float32 over the images it sees (under several replicas: those of its own replica) and
+    leaves the advanced moving statistics in `statistics`.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], training: bool, norm_momentum: float) -> None:
+        self.weights = weights
+        self.training = training
+        self.norm_momentum = norm_momentum
+        self.statistics: dict[str, Tensor] = {}
+
+    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
+        kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
+        return tf.nn.conv2d(x, kernel, stride, "SAME")
+
+    def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
+        kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
+        return tf.nn.depthwise_conv2d(x, kernel, (1, stride, stride, 1), "SAME")
+
+    def dense(self, name: str, x: Tensor, units: int) -> Tensor:
+        # logits in float32: a bf16 softmax loses the small probabilities
+        return tf.cast(x, tf.float32) @ self.weights[f"{name}/kernel"] + self.weights[f"{name}/bias"]
+
+    def norm(self, name: str, x: Tensor, epsilon: float) -> Tensor:
+        gamma, beta, mean, variance = (
+            self.weights[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance")
+        )
+        if not self.training:
+            scale = gamma * tf.math.rsqrt(variance + epsilon)
+            return x * tf.cast(scale, x.dtype) + tf.cast(beta - mean * scale, x.dtype)
+        # the library's fused kernel: 0.92 x the step of separate reductions, on CPU
+        y, batch_mean, batch_variance = tf.compat.v1.nn.fused_batch_norm(
+            x, gamma, beta, epsilon=epsilon, is_training=True
+        )
+        count = tf.size(x) // x.shape[-1]
+        # the kernel returns the unbiased variance; the moving statistic follows the one that normalised
+        biased = batch_variance * tf.cast(count - 1, tf.float32) / tf.cast(count, tf.float32)
+        keep = self.norm_momentum
+        self.statistics[f"{name}/moving_mean"] = keep * mean + (1 - keep) * batch_mean
+        self.statistics[f"{name}/moving_variance"] = keep * variance + (1 - keep) * biased
+        return y
+
+    def relu(self, x: Tensor) -> Tensor:
+        return tf.nn.relu(x)
+
+    def relu6(self, x: Tensor) -> Tensor:
+        return tf.nn.relu6(x)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def pool(self, x: Tensor) -> Tensor:
+        return tf.reduce_mean(tf.cast(x, tf.float32), (1, 2))

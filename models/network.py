@@ -1,0 +1,130 @@
+"""A network: its description, and its weights as three flat vectors.
+
+All kernels lie in one vector, all other trainable numbers in a second, all moving statistics in a third. A mask
+is then one boolean per entry of the first, an optimizer step is a handful of operations instead of hundreds, and
+the gradients of all layers cross between GPUs in one all-reduce. Names and shapes are a view on the vectors.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from models.outline import Layer, Outline, Role, Variable
+
+ROLES: tuple[Role, Role, Role] = ("kernel", "other", "statistic")
+
+
+class Weights(NamedTuple):
+    """The numbers of a network, one flat vector per role: numpy arrays, or tensors inside a compiled step."""
+
+    kernels: Any
+    others: Any
+    statistics: Any
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network for one image shape and number of classes.
+
+    >>> from models import build
+    >>> net = build("mobilenet_v2", image_size=224, channels=3, classes=1000)
+    >>> net.parameters, net.prunable
+    (3538984, 3469760)
+    """
+
+    name: str
+    image_size: int
+    channels: int
+    classes: int
+    architecture: Callable[[Any, Any], Any]
+    variables: tuple[Variable, ...]
+    layers: tuple[Layer, ...]
+
+    def of(self, role: Role) -> tuple[Variable, ...]:
+        """The variables of one role, in the order of its flat vector."""
+        return tuple(v for v in self.variables if v.role == role)
+
+    def size(self, role: Role) -> int:
+        return sum(v.size for v in self.of(role))
+
+    @property
+    def prunable(self) -> int:
+        """How many weights a mask covers: the kernels of convolutions and classifier."""
+        return self.size("kernel")
+
+    @property
+    def parameters(self) -> int:
+        return sum(v.size for v in self.variables)
+
+    @property
+    def macs(self) -> int:
+        return sum(layer.macs for layer in self.layers)
+
+    def initial(self, seed: int) -> Weights:
+        """Fresh weights; every variable draws from its own stream, so that adding one changes no other."""
+        named = {}
+        for v in self.variables:
+            named[v.name] = np.full(v.shape, v.start, np.float32)
+            if v.deviation:
+                stream = np.random.Generator(np.random.Philox([seed, zlib.crc32(v.name.encode())]))
+                named[v.name] = stream.normal(0.0, v.deviation, v.shape).astype(np.float32)
+        return self.flat(named)
+
+    def flat(self, named: Mapping[str, np.ndarray]) -> Weights:
+        """Arrays by name → flat vectors. Says which names or shapes do not fit."""
+        for v in self.variables:
+            if v.name not in named:
+                raise ValueError(f"{self.name}: no array named {v.name!r}")
+            if tuple(named[v.name].shape) != v.shape:
+                raise ValueError(f"{self.name}: {v.name} has shape {tuple(named[v.name].shape)}, expected {v.shape}")
+        return Weights(
+            *(np.concatenate([np.ravel(named[v.name]) for v in self.of(role)]).astype(np.float32) for role in ROLES)
+        )
+
+    def named(self, weights: Weights) -> dict[str, np.ndarray]:
+        """Flat vectors → arrays by name (views, no copies)."""
+        out: dict[str, np.ndarray] = {}
+        for role, vector in zip(ROLES, weights, strict=True):
+            out |= self.split(role, vector)
+        return out
+
+    def split(self, role: Role, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """One flat vector (weights or mask) → arrays by name."""
+        if vector.shape != (self.size(role),):
+            raise ValueError(f"{self.name}: {role} vector of {vector.shape}, expected ({self.size(role)},)")
+        out, offset = {}, 0
+        for v in self.of(role):
+            out[v.name] = vector[offset : offset + v.size].reshape(v.shape)
+            offset += v.size
+        return out
+
+    def apply(self, weights: Weights, images: Any, training: bool, norm_momentum: float = 0.9) -> tuple[Any, Any]:
+        """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`."""
+        import tensorflow as tf
+
+        from models.layers import Compute
+
+        tensors: dict[str, Any] = {}
+        for role, vector in zip(ROLES, weights, strict=True):
+            variables = self.of(role)
+            for v, part in zip(variables, tf.split(vector, [v.size for v in variables]), strict=True):
+                tensors[v.name] = tf.reshape(part, v.shape)
+        net = Compute(tensors, training, norm_momentum)
+        logits = self.architecture(net, images)
+        if not training:
+            return logits, weights.statistics
+        return logits, tf.concat([net.statistics[v.name] for v in self.of("statistic")], 0)
+
+
+def outline(
+    name: str, architecture: Callable[[Any, Any], Any], image_size: int, channels: int, classes: int
+) -> Network:
+    """The network that `architecture` describes for images of this shape."""
+    notes = Outline()
+    architecture(notes, (image_size, image_size, channels))
+    return Network(name, image_size, channels, classes, architecture, tuple(notes.variables), tuple(notes.layers))

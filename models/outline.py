@@ -1,0 +1,118 @@
+"""What a network consists of, known without TensorFlow: variables, shapes, multiply-adds.
+
+An architecture is one function written against the verbs of `Outline` (convolution, depthwise, norm, …).
+Run with an `Outline` it yields this description; run with `models.layers.Compute` it yields logits. So the
+counts in a plan or a report cannot drift from what is trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Shape = tuple[int, int, int]  # height, width, channels
+Role = Literal["kernel", "other", "statistic"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One array of the network.
+
+    `kernel` = prunable, `other` = trainable but never pruned (biases, batch-norm scale and shift),
+    `statistic` = moving mean or variance.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    role: Role
+    start: float = 0.0  # constant it starts from, unless deviation > 0
+    deviation: float = 0.0  # standard deviation of its random start
+
+    @property
+    def size(self) -> int:
+        count = 1
+        for n in self.shape:
+            count *= n
+        return count
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer that multiplies weights: its cost per image, groups counted."""
+
+    name: str
+    kind: Literal["convolution", "depthwise", "dense"]
+    kernel: tuple[int, ...]
+    output: tuple[int, ...]
+    macs: int
+    parameters: int
+
+
+class Outline:
+    """The interpreter of an architecture that only notes down what it is made of."""
+
+    def __init__(self) -> None:
+        self.variables: list[Variable] = []
+        self.layers: list[Layer] = []
+
+    def convolution(self, name: str, x: Shape, filters: int, size: int, stride: int = 1) -> Shape:
+        height, width, channels = x
+        out = (-(-height // stride), -(-width // stride), filters)
+        self._kernel(name, (size, size, channels, filters), fan_in=size * size * channels)
+        self._cost(name, "convolution", (size, size, channels, filters), out, per_output=size * size * channels)
+        return out
+
+    def depthwise(self, name: str, x: Shape, size: int, stride: int = 1) -> Shape:
+        height, width, channels = x
+        out = (-(-height // stride), -(-width // stride), channels)
+        self._kernel(name, (size, size, channels, 1), fan_in=size * size)
+        self._cost(name, "depthwise", (size, size, channels, 1), out, per_output=size * size)
+        return out
+
+    def dense(self, name: str, x: Shape, units: int) -> Shape:
+        channels = x[2]
+        self._kernel(name, (channels, units), fan_in=channels)
+        self.variables.append(Variable(f"{name}/bias", (units,), "other"))
+        self._cost(name, "dense", (channels, units), (1, 1, units), per_output=channels, bias=units)
+        return (1, 1, units)
+
+    def norm(self, name: str, x: Shape, epsilon: float) -> Shape:
+        for part, role, start in (
+            ("gamma", "other", 1.0),
+            ("beta", "other", 0.0),
+            ("moving_mean", "statistic", 0.0),
+            ("moving_variance", "statistic", 1.0),
+        ):
+            self.variables.append(Variable(f"{name}/{part}", (x[2],), role, start))  # type: ignore[arg-type]
+        return x
+
+    def relu(self, x: Shape) -> Shape:
+        return x
+
+    def relu6(self, x: Shape) -> Shape:
+        return x
+
+    def add(self, x: Shape, y: Shape) -> Shape:
+        if x != y:
+            raise ValueError(f"cannot add {x} and {y}")
+        return x
+
+    def pool(self, x: Shape) -> Shape:
+        return (1, 1, x[2])
+
+    def _kernel(self, name: str, shape: tuple[int, ...], fan_in: int) -> None:
+        # He et al. 2015: keeps the variance of activations under ReLU, whatever the depth
+        self.variables.append(Variable(f"{name}/kernel", shape, "kernel", deviation=(2.0 / fan_in) ** 0.5))
+
+    def _cost(
+        self,
+        name: str,
+        kind: Literal["convolution", "depthwise", "dense"],
+        kernel: tuple[int, ...],
+        output: Shape,
+        per_output: int,
+        bias: int = 0,
+    ) -> None:
+        macs = output[0] * output[1] * output[2] * per_output
+        parameters = Variable(name, kernel, "kernel").size + bias
+        self.layers.append(Layer(name, kind, kernel, output, macs, parameters))

@@ -1,0 +1,1 @@
+"""Where cells run: this machine, or a cluster through job scripts."""

@@ -1,0 +1,111 @@
+"""Data sets, all behind one face: three splits, a number of classes, an image shape.
+
+A split is either `Images` (uint8 in memory; trained from the device's memory) or `Files` (decoded as they are
+needed). In which order a split is read is not its business: see sweep.recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.errors import Refused
+from sweep.experiment import Data
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled images in memory."""
+
+    images: np.ndarray  # [n, size, size, channels] uint8
+    labels: np.ndarray  # [n] int32
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: np.ndarray) -> Images:
+        return Images(self.images[indices], self.labels[indices])
+
+
+@dataclass(frozen=True)
+class Files:
+    """Labelled image files."""
+
+    paths: np.ndarray  # [n] text
+    labels: np.ndarray  # [n] int32
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: np.ndarray) -> Files:
+        return Files(self.paths[indices], self.labels[indices])
+
+
+Split = Images | Files
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    classes: int
+    image_size: int
+    channels: int
+    train: Split
+    validation: Split
+    test: Split
+    mean: tuple[float, ...]  # per channel, of pixels between 0 and 1
+    deviation: tuple[float, ...]
+
+
+def open_dataset(data: Data) -> Dataset:
+    """The data set of an experiment, its validation images held out of training."""
+    from sweep.data import cifar10, digits, folder, synthetic
+
+    sources: dict[str, Callable[[Data], Dataset]] = {
+        "digits": digits.read,
+        "cifar10": cifar10.read,
+        "folder": folder.read,
+        "synthetic": synthetic.read,
+    }
+    return sources[data.name](data)
+
+
+def hold_out(train: Split, count: int) -> tuple[Split, Split]:
+    """Training and validation part of `train`. Which images are held out is the same for all seeds."""
+    if count >= len(train):
+        raise Refused(f"data.validation: received {count}, expected fewer than the {len(train)} training images")
+    shuffled = np.random.Generator(np.random.Philox([2018])).permutation(len(train))
+    return train.take(np.sort(shuffled[count:])), train.take(np.sort(shuffled[:count]))
+
+
+def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, of pixels between 0 and 1."""
+    sample = images[:10000].astype(np.float64) / 255.0
+    mean, deviation = sample.mean((0, 1, 2)), sample.std((0, 1, 2))
+    return tuple(float(m) for m in mean), tuple(float(max(d, 1e-3)) for d in deviation)
+
+
+def in_memory(name: str, data: Data, classes: int, train: Images, test: Images) -> Dataset:
+    """A data set from its training and test images."""
+    size = train.images.shape[1]
+    if data.image_size not in (0, size):
+        train, test = (Images(resized(part.images, data.image_size), part.labels) for part in (train, test))
+    kept, validation = hold_out(train, data.validation)
+    assert isinstance(kept, Images)
+    mean, deviation = pixel_statistics(kept.images)
+    shape = kept.images.shape
+    return Dataset(name, classes, shape[1], shape[3], kept, validation, test, mean, deviation)
+
+
+def resized(images: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear, to `size` pixels."""
+    from PIL import Image
+
+    def one(image: np.ndarray) -> np.ndarray:
+        grey = image.shape[2] == 1
+        picture = Image.fromarray(image[..., 0] if grey else image).resize((size, size), Image.Resampling.BILINEAR)
+        return np.asarray(picture)[..., None] if grey else np.asarray(picture)
+
+    return np.stack([one(image) for image in images])

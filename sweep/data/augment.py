@@ -1,0 +1,69 @@
+"""Augmentation inside the compiled step: batches of uint8 in, batches of float out.
+
+Random numbers are drawn for the whole batch from the step's seed and each replica takes its part, so that an image
+is treated alike however many replicas share the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+Tensor = Any
+
+
+def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...], dtype: Any) -> Tensor:
+    """Pixels 0…255 → zero mean, unit deviation per channel."""
+    scale = [1.0 / (255.0 * d) for d in deviation]
+    shift = [-m / d for m, d in zip(mean, deviation, strict=True)]
+    return tf.cast(tf.cast(images, tf.float32) * scale + shift, dtype)
+
+
+def uniform(seed: Tensor, purpose: int, batch: int, share: tuple[Tensor, int], low: int, high: int) -> Tensor:
+    """Whole numbers in [low, high) for this replica's images; `share` = (number of the replica, of replicas)."""
+    drawn = tf.random.stateless_uniform(
+        (batch,), seed + [0, purpose], low, high, tf.int32, alg="philox"
+    )
+    each = batch // share[1]
+    return tf.slice(drawn, [share[0] * each], [each])
+
+
+def cropped(images: Tensor, pad: int, tops: Tensor, lefts: Tensor) -> Tensor:
+    """A window of the original size out of each image padded with `pad` black pixels on all sides."""
+    height, width = images.shape[1], images.shape[2]
+    images = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
+    rows = tops[:, None] + tf.range(height)
+    columns = lefts[:, None] + tf.range(width)
+    images = tf.gather(images, rows, axis=1, batch_dims=1)
+    return tf.gather(images, columns, axis=2, batch_dims=1)
+
+
+def flipped(images: Tensor, which: Tensor) -> Tensor:
+    """Left and right exchanged where `which` is 1."""
+    return tf.where(which[:, None, None, None] == 1, tf.reverse(images, [2]), images)
+
+
+def mixed_up(images: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Zhang et al. 2018: every image and its target blended with its neighbour's in the batch."""
+    own = tf.cast(share, images.dtype)
+    images = own * images + (1 - own) * tf.roll(images, 1, 0)
+    return images, share * targets + (1 - share) * tf.roll(targets, 1, 0)
+
+
+def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+    """Yun et al. 2019: a box of every image replaced by its neighbour's; targets by the area that was."""
+    size = images.shape[1]
+    side = tf.cast(tf.round(tf.sqrt(1.0 - share) * size), tf.int32)
+    corner = tf.random.stateless_uniform((2,), seed + [0, 4], alg="philox")
+    top, left = (tf.cast(corner[i] * tf.cast(size - side + 1, tf.float32), tf.int32) for i in (0, 1))
+    at = tf.range(size)
+    inside = ((at >= top) & (at < top + side))[:, None] & ((at >= left) & (at < left + side))[None, :]
+    images = tf.where(inside[None, :, :, None], tf.roll(images, 1, 0), images)
+    kept = 1.0 - tf.cast(side * side, tf.float32) / (size * size)
+    return images, kept * targets + (1 - kept) * tf.roll(targets, 1, 0)
+
+
+def resized(images: Tensor, size: int) -> Tensor:
+    """Bilinear, to a square of `size` pixels."""
+    return images if images.shape[1] == size else tf.cast(tf.image.resize(images, (size, size)), images.dtype)

@@ -1,0 +1,119 @@
+"""CIFAR-10, from any of the forms in which it is around.
+
+The original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), their unpacked folders, or class folders
+`train/airplane/*.jpg` and `test/…`, as a folder or as a tar file.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from sweep.data import Dataset, Images, in_memory
+from sweep.errors import Refused
+from sweep.experiment import Data
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
+
+
+def read(data: Data) -> Dataset:
+    if not data.path:
+        raise Refused(f"data.path: CIFAR-10 is needed; give its archive or folder (from {HOME}), data.path=PATH")
+    path = Path(data.path).expanduser()
+    if not path.exists():
+        raise Refused(f"data.path: no CIFAR-10 at {path}; expected its archive or folder (from {HOME})")
+    try:
+        members = dict(_members(path))
+        if any(name.endswith(".bin") for name in members):
+            train, test = _binary(members)
+        elif any(name.endswith((".jpg", ".png")) for name in members):
+            train, test = _pictures(members, "train"), _pictures(members, "test")
+        else:
+            train, test = _python(members)
+    except (OSError, EOFError, tarfile.TarError, pickle.UnpicklingError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise Refused(f"data.path: {path} is not readable as CIFAR-10 ({reason}); get it anew from {HOME}") from None
+    return in_memory("cifar10", data, 10, train, test)
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Every file of interest under a folder or in a tar file, by the last three parts of its name."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and _wanted(file.name):
+                yield "/".join(file.relative_to(path).parts[-3:]), file.read_bytes()
+        return
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = PurePosixPath(member.name)
+            if member.isfile() and _wanted(name.name):
+                file = archive.extractfile(member)
+                assert file is not None
+                yield "/".join(name.parts[-3:]), file.read()
+
+
+def _wanted(name: str) -> bool:
+    return name.startswith(("data_batch_", "test_batch")) or name.endswith((".jpg", ".png"))
+
+
+def _one(members: dict[str, bytes], stem: str) -> bytes:
+    for name, content in members.items():
+        if PurePosixPath(name).name in (stem, stem + ".bin"):
+            return content
+    raise KeyError(f"no file {stem} in it")
+
+
+def _images(planes: np.ndarray, labels: np.ndarray) -> Images:
+    return Images(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32))
+
+
+def _binary(members: dict[str, bytes]) -> tuple[Images, Images]:
+    """One byte of label and 3072 of planes per image."""
+
+    def part(*stems: str) -> Images:
+        rows = np.concatenate([np.frombuffer(_one(members, stem), np.uint8).reshape(-1, 3073) for stem in stems])
+        return _images(rows[:, 1:], rows[:, 0])
+
+    return part(*TRAIN), part("test_batch")
+
+
+def _python(members: dict[str, bytes]) -> tuple[Images, Images]:
+    """Pickled dictionaries with `data` and `labels`."""
+
+    def part(*stems: str) -> Images:
+        batches = [_Numbers(io.BytesIO(_one(members, stem)), encoding="bytes").load() for stem in stems]
+        planes = np.concatenate([np.asarray(b[b"data"], np.uint8) for b in batches])
+        return _images(planes, np.concatenate([np.asarray(b[b"labels"]) for b in batches]))
+
+    return part(*TRAIN), part("test_batch")
+
+
+class _Numbers(pickle.Unpickler):
+    """Unpickles numpy arrays and nothing else: an archive from anywhere must not run code."""
+
+    def find_class(self, module: str, name: str) -> object:
+        if module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype", "scalar"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} in a data file")
+
+
+def _pictures(members: dict[str, bytes], split: str) -> Images:
+    """`train/airplane/0001.jpg`: images of class folders, in the order of their names."""
+    from PIL import Image
+
+    images, labels = [], []
+    for name, content in sorted(members.items()):
+        part, label, _ = name.split("/")
+        if part == split:
+            images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
+            labels.append(CLASSES.index(label))
+    if not images:
+        raise KeyError(f"no pictures under {split}/")
+    return Images(np.stack(images), np.array(labels, np.int32))

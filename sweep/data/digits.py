@@ -1,0 +1,20 @@
+"""Real handwritten digits, 1797 of 8×8 pixels, that come inside scikit-learn: no download."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sweep.data import Dataset, Images, in_memory
+from sweep.experiment import Data
+
+
+def read(data: Data) -> Dataset:
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    images = np.round(source.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
+    labels = source.target.astype(np.int32)
+    # the file lists its writers one after another: every fifth image spreads them over both splits
+    testing = np.arange(len(labels)) % 5 == 4
+    train, test = (Images(images[part], labels[part]) for part in (~testing, testing))
+    return in_memory("digits", data, 10, train, test)

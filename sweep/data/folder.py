@@ -1,0 +1,45 @@
+"""Class folders in ImageNet's layout: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG` (or `test/`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sweep.data import Dataset, Files, hold_out
+from sweep.errors import Refused
+from sweep.experiment import Data
+
+SUFFIXES = {".jpg", ".jpeg", ".png"}
+# of ImageNet's training pixels; close enough for any photographs
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def read(data: Data) -> Dataset:
+    if not data.path:
+        raise Refused("data.path: expected a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, data.path=FOLDER")
+    root = Path(data.path).expanduser()
+    test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
+    for folder in (root / "train", test):
+        if not folder.is_dir():
+            raise Refused(f"data.path: no folder {folder}; expected train/CLASS/*.jpg and val/CLASS/*.jpg under {root}")
+    classes = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
+    if len(classes) < 2:
+        raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")
+    train, validation = hold_out(_files(root / "train", classes), data.validation)
+    size = data.image_size or 224
+    return Dataset("folder", len(classes), size, 3, train, validation, _files(test, classes), MEAN, DEVIATION)
+
+
+def _files(folder: Path, classes: list[str]) -> Files:
+    strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in classes)
+    if strange:
+        raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        found = sorted(str(p) for p in (folder / name).glob("*") if p.suffix.lower() in SUFFIXES)
+        paths += found
+        labels += [label] * len(found)
+    if not paths:
+        raise Refused(f"data.path: no images under {folder}; expected CLASS/*.jpg or CLASS/*.png")
+    return Files(np.array(paths), np.array(labels, np.int32))

@@ -1,0 +1,68 @@
+"""Which devices a training runs on, as a `tf.distribute` strategy.
+
+On CPU every operation runs on one thread and independent operations run beside each other. Splitting one operation
+over threads changes its rounding with the number of threads; this way the bits do not depend on the machine's cores,
+at the same speed (width 0.35, 8 px, batch 64 on 2 cores: 60 ms a step, against 63 ms with two threads per operation).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow starts to talk
+
+import tensorflow as tf
+
+from sweep.errors import Refused
+
+
+@dataclass(frozen=True)
+class Devices:
+    strategy: Any  # tf.distribute.Strategy
+    replicas: int
+    kind: str  # "GPU" or "CPU"
+
+    def __str__(self) -> str:
+        return f"{self.replicas} × {self.kind}" if self.replicas > 1 else f"one {self.kind}"
+
+
+_prepared: dict[int, Devices] = {}  # TensorFlow's devices can be set up once per process
+
+
+def prepare(count: int = 0, threads: int = 0) -> Devices:
+    """`count` devices: 0 = all visible GPUs, or one CPU. More than there are become logical devices of the first.
+
+    `threads`: operations run side by side on a CPU; 0 = its cores. It changes the speed, never the result.
+    """
+    if count not in _prepared:
+        if _prepared:
+            raise Refused(f"--devices {count}: this process already trains on {next(iter(_prepared.values()))}")
+        _prepared[count] = _set_up(count, threads)
+    return _prepared[count]
+
+
+def _set_up(count: int, threads: int) -> Devices:
+    gpus = tf.config.list_physical_devices("GPU")
+    kind = "GPU" if gpus else "CPU"
+    physical = gpus or tf.config.list_physical_devices("CPU")
+    replicas = count or len(physical)
+    if kind == "CPU":
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(threads or os.cpu_count() or 1)
+        tf.config.experimental.enable_op_determinism()
+    logical = replicas > len(physical)
+    if logical:
+        memory = None if kind == "CPU" else 100_000 // replicas  # MiB; logical GPUs must say how much they take
+        parts = [tf.config.LogicalDeviceConfiguration(memory_limit=memory) for _ in range(replicas)]
+        tf.config.set_logical_device_configuration(physical[0], parts)
+    elif kind == "GPU":
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    if replicas == 1:
+        return Devices(tf.distribute.OneDeviceStrategy(f"/{kind}:0"), 1, kind)
+    names = [f"/{kind}:{i}" for i in range(replicas)]
+    # NCCL wants one device per GPU; elsewhere the sum is made on one device and handed round
+    reduction = tf.distribute.ReductionToOneDevice() if logical or kind == "CPU" else None
+    return Devices(tf.distribute.MirroredStrategy(names, cross_device_ops=reduction), replicas, kind)

@@ -1,0 +1,112 @@
+"""Experiment files: YAML and `key.sub=value` overrides in, checked dataclasses out, and back again."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+from sweep.errors import Refused
+from sweep.experiment import Experiment, check
+
+
+def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
+    raw.setdefault("name", path.stem)
+    for override in overrides:
+        _set(raw, override)
+    try:
+        experiment: Experiment = convert(Experiment, raw, "")
+        check(experiment)
+    except Refused as error:
+        raise Refused(f"{path}: {error}") from None
+    return experiment
+
+
+def dump(experiment: Experiment) -> str:
+    """The complete experiment as YAML; loading it gives an equal one."""
+    return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
+
+
+def convert(kind: Any, value: Any, where: str) -> Any:
+    """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise _wrong(where, value, "a section with keys " + ", ".join(f.name for f in dataclasses.fields(kind)))
+        hints = get_type_hints(kind)
+        for key in value:
+            if key not in hints:
+                raise Refused(f"{_join(where, key)}: no such key{suggestion(str(key), hints)}")
+        return kind(**{key: convert(hints[key], v, _join(where, key)) for key, v in value.items()})  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise _wrong(where, value, "a list")
+        return tuple(convert(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if get_origin(kind) is Literal:
+        allowed = get_args(kind)
+        # YAML 1.1 reads a bare on or off as a boolean
+        value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+        if value not in allowed:
+            raise Refused(f"{where}: received {value!r}, expected one of {', '.join(allowed)}")
+        return value
+    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
+        try:
+            value = float(value)  # YAML 1.1 reads 1e-4 as text
+        except ValueError:
+            raise _wrong(where, value, "a number") from None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise _wrong(where, value, names[kind])
+    if isinstance(value, float) and value != value:
+        raise _wrong(where, value, "a number")
+    return value
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean …?`, or the list of what there is."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
+def _set(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise Refused(f"{override!r}: expected key.sub=value, such as recipe.epochs=30")
+    *sections, last = key.split(".")
+    at = raw
+    for section in sections:
+        at = at.setdefault(section, {})
+        if not isinstance(at, dict):
+            raise Refused(f"{override!r}: {section} is not a section")
+    try:
+        at[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise Refused(f"{override!r}: the value is not YAML") from None
+
+
+def _plain(part: Any) -> Any:
+    if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
+        return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
+    return list(part) if isinstance(part, tuple) else part
+
+
+def _join(where: str, key: object) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _wrong(where: str, value: object, right: str) -> Refused:
+    return Refused(f"{where}: received {value!r}, expected {right}")

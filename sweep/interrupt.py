@@ -1,0 +1,36 @@
+"""Being asked to stop: the training finishes its current steps, saves itself and ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Whether a stop was asked for."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:  # asked twice: at once; the last checkpoint is on disk
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM ask the training to stop instead of killing it in the middle of a step."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may handle signals
+        return
+    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

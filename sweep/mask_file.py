@@ -1,0 +1,72 @@
+"""The masks of one dense run on disk: thresholds, bit-packed masks, counts per kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from models import Network, build
+from sweep import masks, store
+from sweep.errors import Refused
+from sweep.masks import Level
+from sweep.plan import levels
+from sweep.store import Store
+
+
+@dataclass(frozen=True)
+class MaskFile:
+    """All masks of one seed, by level."""
+
+    network: Network
+    masks: dict[str, np.ndarray]  # by str(level)
+    thresholds: dict[str, float]
+
+    def density(self, level: Level) -> float:
+        """Share of the prunable weights that stays."""
+        return float(self.masks[str(level)].mean())
+
+
+def network_of(attributes: dict[str, object]) -> Network:
+    """The network a snapshot belongs to, from the snapshot's own attributes."""
+    size, channels, classes, width = (attributes[key] for key in ("image_size", "channels", "classes", "width"))
+    return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)  # type: ignore[arg-type]
+
+
+def make_masks(home: Store, seed: int) -> MaskFile:
+    """Masks of every level from the final weights of the dense run, written once."""
+    path, final = home.masks(seed), home.snapshot(seed, None)
+    named, attributes = store.read_arrays(final)
+    network = network_of(attributes)
+    kernels = network.flat(named).kernels
+    digest = hashlib.sha256(kernels.tobytes()).hexdigest()
+    if path.exists():
+        return read_masks(home, seed, digest)
+    prune = home.experiment.prune
+    arrays: dict[str, np.ndarray] = {}
+    for level in levels(prune):
+        pruned = masks.prune(kernels, network, level, prune.scope)
+        arrays[f"{level}/mask"] = np.packbits(pruned.mask)
+        arrays[f"{level}/threshold"] = np.float64(pruned.threshold)
+        arrays[f"{level}/kept"] = np.array(list(masks.kept(pruned.mask, network).values()), np.int64)
+    shape = {key: attributes[key] for key in ("network", "image_size", "channels", "classes", "width")}
+    store.write_arrays(path, arrays, {**shape, "prunable": network.prunable, "final_weights": digest})
+    return read_masks(home, seed, digest)
+
+
+def read_masks(home: Store, seed: int, final_weights: str | None = None) -> MaskFile:
+    """The masks of one seed; with a digest, only if they were taken from the weights it belongs to."""
+    path = home.masks(seed)
+    arrays, attributes = store.read_arrays(path)
+    if final_weights not in (None, attributes["final_weights"]):
+        raise Refused(f"{path}: taken from other final weights than {home.snapshot(seed, None)}; delete it")
+    network = network_of(attributes)
+    found = {name.split("/")[0] for name in arrays}
+    for level in levels(home.experiment.prune):
+        if str(level) not in found:
+            raise Refused(f"{path}: has no level {level}; delete it and run again")
+    unpacked = {
+        level: np.unpackbits(arrays[f"{level}/mask"], count=network.prunable).astype(bool) for level in found
+    }
+    return MaskFile(network, unpacked, {level: float(arrays[f"{level}/threshold"]) for level in found})

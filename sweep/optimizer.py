@@ -1,0 +1,64 @@
+"""Optimizer steps as pure functions on flat vectors, and the mask inside them.
+
+The gradient of pruned weights is set to 0 before anything else sees it. A pruned weight starts at 0.0, its momentum
+at 0.0, and every rule below maps zeros to zeros: it stays exactly 0.0 at every step, in the average too. Clipping
+then measures the norm of the surviving weights only, which is the norm of the sparse network's gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from sweep.experiment import Recipe
+
+Tensor = Any
+Pair = tuple[Tensor, Tensor]  # kernels, others
+SLOTS = {"sgd": 1, "adamw": 2}  # vectors of memory per weight
+
+
+def masked(gradient: Tensor, mask: Tensor) -> Tensor:
+    """0 where the mask is False. A selection, not a product: a product would leave -0.0 and pass on NaN."""
+    return tf.where(mask, gradient, tf.zeros_like(gradient))
+
+
+def clipped(gradients: Pair, norm: float) -> Pair:
+    """Scaled down together where their common norm exceeds `norm`."""
+    total = tf.sqrt(sum(tf.reduce_sum(tf.square(g)) for g in gradients))
+    scale = tf.minimum(1.0, norm / tf.maximum(total, 1e-12))
+    return gradients[0] * scale, gradients[1] * scale
+
+
+def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> tuple[Pair, list[Pair]]:
+    """Momentum, L2 decay of the kernels as part of the gradient."""
+    gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
+    velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
+    if recipe.nesterov:
+        move = tuple(g + recipe.momentum * v for v, g in zip(velocity, gradients, strict=True))
+    else:
+        move = velocity
+    return _moved(weights, move, rate), [velocity]  # type: ignore[list-item]
+
+
+def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> tuple[Pair, list[Pair]]:
+    """Loshchilov and Hutter 2019: decay of the kernels beside the gradient. `count` = steps taken, from 1."""
+    first, second = 0.9, 0.999
+    mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))
+    square = tuple(second * v + (1 - second) * g * g for v, g in zip(slots[1], gradients, strict=True))
+    fix_mean, fix_square = 1 - first**count, 1 - second**count
+    move = [(m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True)]
+    move[0] += recipe.weight_decay * weights[0]
+    return _moved(weights, tuple(move), rate), [mean, square]  # type: ignore[list-item]
+
+
+def averaged(average: Tensor, weights: Tensor, decay: float) -> Tensor:
+    """Exponential moving average of the weights."""
+    return decay * average + (1 - decay) * weights
+
+
+def _moved(weights: Pair, move: Any, rate: Tensor) -> Pair:
+    return weights[0] - rate * move[0], weights[1] - rate * move[1]
+
+
+RULES = {"sgd": sgd, "adamw": adamw}

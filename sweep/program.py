@@ -1,0 +1,268 @@
+"""The compiled training program of an experiment: state on the devices, steps, evaluation.
+
+Built once per process. Weights, momentum and mask are variables, so that the next cell is loaded, not recompiled.
+
+A step is two pure functions with one sum over the replicas between them: forward and backward on the replica's share
+of the batch → gradients, moving statistics and metrics in ONE vector, summed over replicas → the optimizer's update,
+the same on every replica. XLA compiles the two functions; the sum stays outside, where XLA may not go. Batch norm
+normalises each replica's share by itself; the moving statistics are the mean over the replicas at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import Network, Weights, build
+from sweep.data import Dataset, Split, augment
+from sweep.data.feed import PER_REPLICA, Resident, Streamed, feed
+from sweep.devices import Devices
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.optimizer import RULES, SLOTS, averaged, clipped, masked
+from sweep.recipe import Epoch
+
+Tensor = Any
+LOSS_SCALE = {"float32": 1.0, "bfloat16": 1.0, "float16": 1024.0}  # float16 loses gradients under 6e-8
+
+
+class Program:
+    """Trains and evaluates one network on one data set."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
+        self.recipe, self.data, self.dataset, self.devices = experiment.recipe, experiment.data, dataset, devices
+        self.network: Network = build(
+            experiment.model.name,
+            image_size=dataset.image_size,
+            channels=dataset.channels,
+            classes=dataset.classes,
+            width=experiment.model.width,
+        )
+        self.use_mask = use_mask
+        if self.recipe.batch % devices.replicas:
+            raise Refused(f"recipe.batch: received {self.recipe.batch}, expected a multiple of {devices.replicas} devices")
+        if len(dataset.train) < self.recipe.batch:
+            raise Refused(f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images")
+        self.steps = len(dataset.train) // self.recipe.batch
+        self._feeds: dict[int, Resident | Streamed] = {}
+        self._state = self._variables()
+        jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
+        compiled = partial(tf.function, jit_compile=True) if jit else tf.function
+        self._gradients: Callable[..., Any] = compiled(self._gradients_of)
+        self._update: Callable[..., Any] = compiled(self._updated)
+        self._count: Callable[..., Any] = compiled(self._counted)
+        self._run = tf.function(self._steps)
+        self._evaluate = tf.function(self._evaluation)
+
+    # State ------------------------------------------------------------------------------------------------------
+
+    def _variables(self) -> dict[str, Any]:
+        kernels, others, statistics = (self.network.size(role) for role in ("kernel", "other", "statistic"))
+        sizes = {"kernels": kernels, "others": others, "statistics": statistics, "taken": 1, "sums": 2}
+        for slot in range(SLOTS[self.recipe.optimizer]):
+            sizes |= {f"slot{slot}_kernels": kernels, f"slot{slot}_others": others}
+        if self.recipe.ema:
+            sizes |= {"ema_kernels": kernels, "ema_others": others, "ema_statistics": statistics}
+        with self.devices.strategy.scope():
+            state = {name: tf.Variable(tf.zeros(n), trainable=False, **PER_REPLICA) for name, n in sizes.items()}
+            state["mask"] = tf.Variable(tf.ones(kernels, tf.bool), trainable=False, **PER_REPLICA)
+        return state
+
+    def load(self, weights: Weights, mask: np.ndarray | None = None) -> None:
+        """Set the network to `mask × weights`, with no momentum."""
+        if mask is not None and not self.use_mask:
+            raise ValueError("this program was built without masks")
+        mask = np.ones(self.network.prunable, bool) if mask is None else mask
+        start = Weights(np.where(mask, weights.kernels, np.float32(0)), weights.others, weights.statistics)
+        state = {name: np.zeros(v.shape, np.float32) for name, v in self._state.items() if name != "mask"}
+        state |= start._asdict()
+        if self.recipe.ema:
+            state |= {f"ema_{name}": vector for name, vector in start._asdict().items()}
+        self._state["mask"].assign(mask)
+        self.restore(state)
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Everything that training changes, as `state()` gave it."""
+        for name, value in state.items():
+            self._state[name].assign(value)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that training changes."""
+        return {name: self._local(name) for name in self._state if name != "mask"}
+
+    def weights(self) -> Weights:
+        """The weights as they are trained."""
+        return Weights(*(self._local(name) for name in Weights._fields))
+
+    def final_weights(self) -> Weights:
+        """The weights that are evaluated: the moving average where the recipe keeps one."""
+        return Weights(*(self._local(f"ema_{name}") for name in Weights._fields)) if self.recipe.ema else self.weights()
+
+    def replicas_of(self, name: str) -> list[np.ndarray]:
+        """One state vector as every replica has it."""
+        return [value.numpy() for value in self.devices.strategy.experimental_local_results(self._state[name])]
+
+    def _local(self, name: str) -> np.ndarray:
+        return self.replicas_of(name)[0]
+
+    # Training ---------------------------------------------------------------------------------------------------
+
+    def feed(self, split: Split) -> Resident | Streamed:
+        if id(split) not in self._feeds:
+            self._feeds[id(split)] = feed(split, self.devices, self.dataset.image_size)
+        return self._feeds[id(split)]
+
+    def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
+        """Steps first … last - 1 of the epoch. `batch` is the one batch of a single streamed step."""
+        self.feed(self.dataset.train)  # its variables must exist before the step is traced
+        self._run(
+            tf.constant(first), tf.constant(last), tf.constant(epoch.order), tf.constant(epoch.learning_rates),
+            tf.constant(epoch.seeds), tf.constant(epoch.mixing), batch, size=epoch.image_size,
+        )  # fmt: skip
+
+    def take_sums(self) -> tuple[float, float]:
+        """Sum of the loss and number of right answers since the sums were last set to 0."""
+        loss, right = self._local("sums")
+        return float(loss), float(right)
+
+    def clear_sums(self) -> None:
+        self._state["sums"].assign(tf.zeros(2))
+
+    def _steps(self, first: Tensor, last: Tensor, order: Tensor, rates: Tensor, seeds: Tensor, mixing: Tensor,
+               batch: Any, size: int) -> None:  # fmt: skip
+        def step(batch: Any, i: Tensor) -> None:
+            self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size)
+
+        for i in tf.range(first, last):
+            self.devices.strategy.run(step, args=(batch, i))
+
+    def _replica_step(self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int) -> None:
+        replicas, context = self.devices.replicas, tf.distribute.get_replica_context()
+        share = context.replica_id_in_sync_group
+        source = self.feed(self.dataset.train)
+        if isinstance(source, Resident):
+            batch = (source.images.read_value(), source.labels.read_value())
+            each = self.recipe.batch // replicas
+            indices = tf.slice(indices, [share * each], [each])
+        else:
+            indices = None
+        state = {name: variable.read_value() for name, variable in self._state.items()}
+        packed = self._gradients(_weights(state), batch, indices, share, seed, mixing, size)
+        if replicas > 1:
+            packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
+        for name, value in self._update(state, packed, rate).items():
+            self._state[name].assign(value)
+
+    def _gradients_of(self, weights: Weights, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
+                      mixing: Tensor, size: int) -> Tensor:  # fmt: skip
+        """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
+        recipe = self.recipe
+        images, labels = batch if indices is None else (tf.gather(part, indices) for part in batch)
+        images = self._augmented(images, share, seed)
+        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
+        images = augment.resized(images, size)
+        classes = self.dataset.classes
+        targets = tf.one_hot(labels, classes)
+        if recipe.mixup:
+            images, targets = augment.mixed_up(images, targets, mixing[0])
+        if recipe.cutmix:
+            images, targets = augment.cut_mixed(images, targets, mixing[1], seed)
+        if recipe.label_smoothing:
+            targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
+        with tf.GradientTape() as tape:
+            tape.watch((weights.kernels, weights.others))
+            logits, statistics = self.network.apply(weights, images, True, recipe.norm_momentum)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
+            loss = tf.reduce_sum(losses) / recipe.batch * LOSS_SCALE[recipe.precision]
+        kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
+        right = tf.argmax(logits, 1, labels.dtype) == labels
+        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
+        return tf.concat([kernels, others, statistics / self.devices.replicas, sums], 0)
+
+    def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
+        draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.devices.replicas))
+        if self.data.pad:
+            offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
+            images = augment.cropped(images, self.data.pad, *offsets)
+        if self.data.flip:
+            images = augment.flipped(images, draw(3, low=0, high=2))
+        return images
+
+    def _updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
+        """The state after one step, from the summed vector of all replicas."""
+        recipe, size = self.recipe, self.network.size
+        kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
+        if self.use_mask:
+            kernels = masked(kernels, state["mask"])
+        scale = 1.0 / LOSS_SCALE[recipe.precision]
+        gradients = (kernels * scale, others * scale) if scale != 1.0 else (kernels, others)
+        if recipe.clip_norm:
+            gradients = clipped(gradients, recipe.clip_norm)
+        taken = state["taken"] + 1.0
+        slots = [(state[f"slot{i}_kernels"], state[f"slot{i}_others"]) for i in range(SLOTS[recipe.optimizer])]
+        moved, slots = RULES[recipe.optimizer](
+            recipe, (state["kernels"], state["others"]), gradients, slots, rate, taken
+        )
+        new = {"kernels": moved[0], "others": moved[1], "statistics": statistics}
+        if recipe.ema:
+            new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, recipe.ema) for name, value in new.items()}
+        for i, slot in enumerate(slots):
+            new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
+        return new | {"taken": taken, "sums": state["sums"] + sums}
+
+    # Evaluation -------------------------------------------------------------------------------------------------
+
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """Loss, top-1 and top-5 of every image of the split, each counted once; the last batch is padded."""
+        batch = -(-min(len(split), max(self.recipe.batch, 256)) // self.devices.replicas) * self.devices.replicas
+        order = np.full(-(-len(split) // batch) * batch, -1, np.int32)
+        order[: len(split)] = np.arange(len(split))
+        order = order.reshape(-1, batch)
+        source = self.feed(split)
+        if isinstance(source, Resident):
+            totals = self._evaluate(source, tf.constant(order), None).numpy()
+        else:
+            batches = zip(order, source.batches(order, None), strict=True)
+            totals = sum(self._evaluate(source, tf.constant(rows[None]), part).numpy() for rows, part in batches)
+        loss, top1, top5 = (float(total) / len(split) for total in totals)
+        return {"loss": loss, "top1": top1, "top5": top5}
+
+    def _evaluation(self, source: Resident | Streamed, order: Tensor, batch: Any) -> Tensor:
+        def count(rows: Tensor, batch: Any) -> Tensor:
+            each = order.shape[1] // self.devices.replicas
+            share = tf.distribute.get_replica_context().replica_id_in_sync_group
+            indices = tf.slice(rows, [share * each], [each])
+            if isinstance(source, Resident):
+                batch = (source.images.read_value(), source.labels.read_value())
+            prefix = "ema_" if self.recipe.ema else ""
+            weights = Weights(*(self._state[prefix + name].read_value() for name in Weights._fields))
+            return self._count(weights, batch, indices, isinstance(source, Resident))
+
+        totals = tf.zeros(3)
+        for i in tf.range(order.shape[0]):
+            part = self.devices.strategy.run(count, args=(order[i], batch))
+            totals += self.devices.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
+        return totals
+
+    def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
+        images, labels = (tf.gather(part, tf.maximum(indices, 0)) for part in batch) if gather else batch
+        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
+        logits, _ = self.network.apply(weights, images, False)
+        real = tf.cast(indices >= 0, tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
+        own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
+        after = tf.range(self.dataset.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
+        below = (logits < own) | ((logits == own) & after)
+        rank = tf.reduce_sum(tf.cast(~below, tf.float32), 1)
+        hits = [tf.reduce_sum(real * tf.cast(rank < k, tf.float32)) for k in (1, 5)]
+        return tf.stack([tf.reduce_sum(real * losses), *hits])
+
+
+def _weights(state: dict[str, Tensor]) -> Weights:
+    return Weights(*(state[name] for name in Weights._fields))

@@ -1,0 +1,61 @@
+"""Progress of long work: a bar with the time left on a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_SECONDS = 15.0  # between plain lines
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class Work:
+    """One piece of long work of `total` units, of which `done` may be behind us already."""
+
+    def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
+        self.label, self.total, self.first, self.quiet = label, total, done, quiet
+        self.began = self.spoke = time.monotonic()
+        self.bar: Progress | None = None
+        self.task = TaskID(0)
+        if console.is_terminal and not quiet:
+            self.bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
+                TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=console, transient=True,
+            )  # fmt: skip
+            self.task = self.bar.add_task(label, total=total, completed=done, note="")
+
+    def __enter__(self) -> Self:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def at(self, done: float, note: str = "") -> None:
+        """So much is done; `note` is what a watcher wants to know."""
+        if self.bar:
+            self.bar.update(self.task, completed=done, note=note)
+        elif not self.quiet and time.monotonic() - self.spoke >= LINE_SECONDS and done > self.first:
+            self.spoke = time.monotonic()
+            left = (self.spoke - self.began) / (done - self.first) * (self.total - done)
+            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True, file=sys.stdout)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.25), duration(75), duration(3 * 3600 + 120)
+    ('7.2 s', '1 min 15 s', '3 h 02 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"

@@ -1,0 +1,123 @@
+"""The recipe as functions of the step: learning rates, data order, random seeds, mixing, image size.
+
+Everything here is a pure function of (recipe, seed, epoch), computed with numpy before the epoch starts. A ticket
+that begins at epoch k therefore continues the dense run's schedule, data order and augmentation by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.experiment import Recipe
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the steps of one epoch need, one row per step."""
+
+    order: Array  # [steps, batch] int32, indices of training images
+    learning_rates: Array  # [steps] float32
+    seeds: Array  # [steps, 2] int32, for the randomness inside the step
+    mixing: Array  # [steps, 2] float32, share of the image itself under mixup and under cutmix; 1 = untouched
+    image_size: int
+
+
+def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int) -> Epoch:
+    """The epoch number `epoch` (from 0) of a run with this seed."""
+    steps = images // recipe.batch
+    return Epoch(
+        order=order(seed, epoch, images, recipe.batch),
+        learning_rates=learning_rates(recipe, epoch, steps),
+        seeds=np.random.SeedSequence([seed, epoch]).generate_state(2 * steps).astype(np.int32).reshape(steps, 2),
+        mixing=mixing(recipe, seed, epoch, steps),
+        image_size=size_at(recipe, epoch, image_size),
+    )
+
+
+def order(seed: int, epoch: int, images: int, batch: int) -> Array:
+    """Which image is at which step: a new permutation every epoch, the uneven rest left out."""
+    steps = images // batch
+    permutation = np.random.Generator(np.random.Philox([seed, epoch])).permutation(images)
+    return permutation[: steps * batch].astype(np.int32).reshape(steps, batch)
+
+
+def peak_rate(recipe: Recipe) -> float:
+    """The learning rate that the schedule multiplies, scaled linearly with the batch if that is asked for."""
+    scale = recipe.batch / recipe.reference_batch if recipe.reference_batch else 1.0
+    return recipe.learning_rate * scale
+
+
+def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
+    """The learning rate of each step of an epoch.
+
+    >>> step = Recipe(epochs=3, schedule="step", milestones=(1, 2), learning_rate=0.1)
+    >>> [round(float(learning_rates(step, e, steps=2)[0]), 6) for e in range(3)]
+    [0.1, 0.01, 0.001]
+    """
+    at = epoch + np.arange(steps) / steps  # time in epochs
+    rate = peak_rate(recipe) * SCHEDULES[recipe.schedule](recipe, at)
+    if recipe.warmup_epochs:
+        rate = rate * np.minimum(1.0, (at + 1.0 / steps) / recipe.warmup_epochs)
+    return rate.astype(np.float32)
+
+
+def _constant(recipe: Recipe, at: Array) -> Array:
+    return np.ones_like(at)
+
+
+def _step(recipe: Recipe, at: Array) -> Array:
+    passed = sum((at >= milestone).astype(int) for milestone in recipe.milestones)
+    return np.power(recipe.gamma, passed)
+
+
+def _cosine(recipe: Recipe, at: Array) -> Array:
+    """From 1 after the warm-up to 0 at the end."""
+    done = np.clip((at - recipe.warmup_epochs) / (recipe.epochs - recipe.warmup_epochs), 0.0, 1.0)
+    return 0.5 * (1.0 + np.cos(np.pi * done))
+
+
+def _exponential(recipe: Recipe, at: Array) -> Array:
+    """Once per epoch times `decay`."""
+    return np.power(recipe.decay, np.floor(at))
+
+
+def _one_cycle(recipe: Recipe, at: Array) -> Array:
+    """Smith 2018: up for 30 % of the time from a 25th, then down to nearly nothing, both along a cosine."""
+    done, up = at / recipe.epochs, 0.3
+    rise = 0.04 + 0.96 * 0.5 * (1.0 - np.cos(np.pi * np.minimum(done / up, 1.0)))
+    fall = 0.5 * (1.0 + np.cos(np.pi * np.clip((done - up) / (1.0 - up), 0.0, 1.0)))
+    return np.where(done < up, rise, fall)
+
+
+SCHEDULES = {
+    "constant": _constant,
+    "step": _step,
+    "cosine": _cosine,
+    "exponential": _exponential,
+    "one_cycle": _one_cycle,
+}
+
+
+def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
+    """Shares for mixup and cutmix of each step; with both on, a coin decides which one a step gets."""
+    shares = np.ones((steps, 2), np.float32)
+    if recipe.mixup or recipe.cutmix:
+        stream = np.random.Generator(np.random.Philox([seed, epoch, 1]))
+        coin = stream.random(steps) < 0.5 if recipe.mixup and recipe.cutmix else np.full(steps, recipe.mixup > 0)
+        drawn = stream.beta(recipe.mixup or 1.0, recipe.mixup or 1.0, steps)
+        shares[:, 0] = np.where(coin, drawn, 1.0)
+        drawn = stream.beta(recipe.cutmix or 1.0, recipe.cutmix or 1.0, steps)
+        shares[:, 1] = np.where(coin, 1.0, drawn)
+    return shares
+
+
+def size_at(recipe: Recipe, epoch: int, full: int) -> int:
+    """Progressive resizing: from `first_size` linearly to the full size, in multiples of 4 pixels."""
+    if epoch >= recipe.full_size_epoch:
+        return full
+    size = recipe.first_size + (full - recipe.first_size) * epoch / recipe.full_size_epoch
+    return min(full, max(4, round(size / 4) * 4))

@@ -1,0 +1,162 @@
+"""Where an experiment's files are, and how they are read and written.
+
+A file exists only complete: it is written beside its place, flushed to the disk and renamed. One HDF5 file per
+snapshot, because appending to a shared one did not survive kill -9.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from models import Network, Weights
+from sweep import experiment_file
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+
+
+class Store:
+    """The results folder of one experiment."""
+
+    def __init__(self, root: Path, experiment: Experiment) -> None:
+        self.root = root
+        self.experiment = experiment
+
+    def dense(self, seed: int) -> Path:
+        return self.root / "dense" / f"seed-{seed}"
+
+    def snapshot(self, seed: int, epoch: int | None) -> Path:
+        """The snapshot after `epoch` epochs of the dense run; None: at its end."""
+        name = "final" if epoch is None else f"epoch-{epoch:04d}"
+        return self.dense(seed) / "snapshots" / f"{name}.h5"
+
+    def masks(self, seed: int) -> Path:
+        return self.root / "masks" / f"seed-{seed}.h5"
+
+    def cell(self, slug: str) -> Path:
+        return self.root / "cells" / slug
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
+
+
+def open_store(experiment: Experiment, results: Path) -> Store:
+    """The experiment's folder, made if it is new. Refuses a folder that belongs to another experiment."""
+    root = results / experiment.folder
+    described = root / "experiment.yaml"
+    try:
+        if described.exists():
+            found = experiment_file.load(described)
+            if found.hash != experiment.hash:
+                raise Refused(
+                    f"{described}: hash {found.hash}, expected {experiment.hash}: these results belong to another "
+                    "experiment; move the folder away"
+                )
+        else:
+            root.mkdir(parents=True, exist_ok=True)
+            write_text(described, experiment_file.dump(experiment))
+    except OSError as error:
+        raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
+    return Store(root, experiment)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path beside `path` to write to; what is there at the end becomes `path`, in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield beside
+        with open(beside, "rb") as f:
+            os.fsync(f.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as beside:
+        beside.write_text(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        raise Refused(f"{path}: not readable as JSON; delete it and run again") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
+    with replacing(path) as beside, h5py.File(beside, "w") as f:
+        for name, array in arrays.items():
+            f.create_dataset(name, data=array)
+        f.attrs.update(attributes)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """All arrays and attributes of one HDF5 file."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def collect(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item[()]
+
+    try:
+        with h5py.File(path, "r") as f:
+            f.visititems(collect)
+            attributes = {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
+    except FileNotFoundError:
+        raise Refused(f"{path}: no such file; the step that writes it has not run") from None
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise Refused(f"{path}: truncated or not HDF5 ({reason}); delete it and run again") from None
+    return arrays, attributes
+
+
+def write_snapshot(path: Path, network: Network, weights: Weights, attributes: Mapping[str, Any]) -> None:
+    write_arrays(path, network.named(weights), {"network": network.name, **attributes})
+
+
+def read_snapshot(path: Path, network: Network) -> Weights:
+    named, _ = read_arrays(path)
+    try:
+        return network.flat(named)
+    except ValueError as error:
+        raise Refused(f"{path}: {error}; the file belongs to another network") from None
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, without one that was cut off while being written."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "metrics.jsonl", "a") as f:
+        f.write(json.dumps(line) + "\n")
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def trim_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop lines of epochs that a resumed training is about to repeat."""
+    lines = read_metrics(folder)
+    path = folder / "metrics.jsonl"
+    if path.exists():
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines if keep(line)))
