@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -191,5 +192,7 @@ def check(e: Experiment) -> None:
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
     for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
+    need(bool(re.fullmatch(r"\d+[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
+         "a size as SLURM writes it, such as 32G")  # fmt: skip
     need(c.gpus_per_node % c.gpus_per_cell == 0, "cluster.gpus_per_cell", c.gpus_per_cell,
          f"a divisor of gpus_per_node ({c.gpus_per_node})")  # fmt: skip

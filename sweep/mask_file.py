@@ -66,7 +66,5 @@ def read_masks(home: Store, seed: int, final_weights: str | None = None) -> Mask
     for level in levels(home.experiment.prune):
         if str(level) not in found:
             raise Refused(f"{path}: has no level {level}; delete it and run again")
-    unpacked = {
-        level: np.unpackbits(arrays[f"{level}/mask"], count=network.prunable).astype(bool) for level in found
-    }
+    unpacked = {level: np.unpackbits(arrays[f"{level}/mask"], count=network.prunable).astype(bool) for level in found}
     return MaskFile(network, unpacked, {level: float(arrays[f"{level}/threshold"]) for level in found})

@@ -99,5 +99,3 @@ def kept(mask: np.ndarray, network: Network) -> dict[str, int]:
 def emptied(mask: np.ndarray, network: Network) -> list[str]:
     """Kernels with nothing left: there the network is cut through and can learn nothing behind."""
     return [name for name, count in kept(mask, network).items() if count == 0]
-
-

@@ -30,7 +30,9 @@ def clipped(gradients: Pair, norm: float) -> Pair:
     return gradients[0] * scale, gradients[1] * scale
 
 
-def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> tuple[Pair, list[Pair]]:
+def sgd(
+    recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor
+) -> tuple[Pair, list[Pair]]:
     """Momentum, L2 decay of the kernels as part of the gradient."""
     gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
     velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
@@ -41,7 +43,9 @@ def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate:
     return _moved(weights, move, rate), [velocity]  # type: ignore[list-item]
 
 
-def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> tuple[Pair, list[Pair]]:
+def adamw(
+    recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor
+) -> tuple[Pair, list[Pair]]:
     """Loshchilov and Hutter 2019: decay of the kernels beside the gradient. `count` = steps taken, from 1."""
     first, second = 0.9, 0.999
     mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))

@@ -32,7 +32,10 @@ def cells(experiment: Experiment) -> list[Cell]:
     """All cells, longest first (a cell rewound to epoch k trains T - k epochs): the tail of a sweep is then short."""
     prune = experiment.prune
     out = [
-        Cell("ticket", level, k, seed) for seed in experiment.seeds for level in levels(prune) for k in prune.rewind_epochs
+        Cell("ticket", level, k, seed)
+        for seed in experiment.seeds
+        for level in levels(prune)
+        for k in prune.rewind_epochs
     ]
     some_levels = [Level("quantile", q) for q in prune.control_quantiles] or levels(prune)
     some_epochs = prune.control_rewind_epochs or prune.rewind_epochs

@@ -44,9 +44,13 @@ class Program:
         )
         self.use_mask = use_mask
         if self.recipe.batch % devices.replicas:
-            raise Refused(f"recipe.batch: received {self.recipe.batch}, expected a multiple of {devices.replicas} devices")
+            raise Refused(
+                f"recipe.batch: received {self.recipe.batch}, expected a multiple of {devices.replicas} devices"
+            )
         if len(dataset.train) < self.recipe.batch:
-            raise Refused(f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images")
+            raise Refused(
+                f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images"
+            )
         self.steps = len(dataset.train) // self.recipe.batch
         self._feeds: dict[int, Resident | Streamed] = {}
         self._state = self._variables()

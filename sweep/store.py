@@ -48,20 +48,17 @@ class Store:
         return self.root / "report"
 
 
-def open_store(experiment: Experiment, results: Path) -> Store:
+def open_store(experiment: Experiment, root: Path) -> Store:
     """The experiment's folder, made if it is new. Refuses a folder that belongs to another experiment."""
-    root = results / experiment.folder
     described = root / "experiment.yaml"
     try:
-        if described.exists():
-            found = experiment_file.load(described)
-            if found.hash != experiment.hash:
-                raise Refused(
-                    f"{described}: hash {found.hash}, expected {experiment.hash}: these results belong to another "
-                    "experiment; move the folder away"
-                )
-        else:
-            root.mkdir(parents=True, exist_ok=True)
+        found = experiment_file.load(described) if described.exists() else None
+        if found and found.hash != experiment.hash:
+            raise Refused(
+                f"{described}: hash {found.hash}, expected {experiment.hash}: these results belong to another "
+                "experiment; move the folder away"
+            )
+        if found != experiment:  # new, or the same work in another place (data.path, cluster)
             write_text(described, experiment_file.dump(experiment))
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
@@ -116,7 +113,9 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         with h5py.File(path, "r") as f:
             f.visititems(collect)
-            attributes = {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
+            attributes = {
+                key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()
+            }
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; the step that writes it has not run") from None
     except OSError as error:

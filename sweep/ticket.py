@@ -30,7 +30,6 @@ def run_cell(home: Store, program: Program, cell: Cell, quiet: bool = False) -> 
         "threshold": mask_file.thresholds[str(cell.level)],
     }
     store.write_json(folder / "result.json", result)
-    (folder / "failure.json").unlink(missing_ok=True)
     (folder / "checkpoint.h5").unlink(missing_ok=True)
 
 

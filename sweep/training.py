@@ -146,7 +146,9 @@ class _Run:
                 "train_top1": right / images,
                 **{f"validation_{name}": value for name, value in self.validation.items()},
                 "learning_rate": float(
-                    epoch_of(recipe, self.start.seed, self.epoch - 1, images, program.dataset.image_size).learning_rates[-1]
+                    epoch_of(
+                        recipe, self.start.seed, self.epoch - 1, images, program.dataset.image_size
+                    ).learning_rates[-1]
                 ),
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,

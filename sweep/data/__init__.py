@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -57,6 +58,21 @@ class Dataset:
     test: Split
     mean: tuple[float, ...]  # per channel, of pixels between 0 and 1
     deviation: tuple[float, ...]
+
+
+WANTED = {
+    "cifar10": "its archive or folder, from https://www.cs.toronto.edu/~kriz/cifar.html",
+    "folder": "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg",
+}
+
+
+def place_of(data: Data) -> Path:
+    """Where the data is. Refuses a place that is not there, before any work is done."""
+    path = Path(data.path).expanduser()
+    if not data.path or not path.exists():
+        found = f"nothing at {path}" if data.path else "not given"
+        raise Refused(f"data.path: {found}; {data.name} needs {WANTED[data.name]} (data.path=PATH)")
+    return path
 
 
 def open_dataset(data: Data) -> Dataset:

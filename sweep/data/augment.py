@@ -22,9 +22,7 @@ def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, 
 
 def uniform(seed: Tensor, purpose: int, batch: int, share: tuple[Tensor, int], low: int, high: int) -> Tensor:
     """Whole numbers in [low, high) for this replica's images; `share` = (number of the replica, of replicas)."""
-    drawn = tf.random.stateless_uniform(
-        (batch,), seed + [0, purpose], low, high, tf.int32, alg="philox"
-    )
+    drawn = tf.random.stateless_uniform((batch,), seed + [0, purpose], low, high, tf.int32, alg="philox")
     each = batch // share[1]
     return tf.slice(drawn, [share[0] * each], [each])
 
@@ -55,8 +53,9 @@ def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor) -> t
     """Yun et al. 2019: a box of every image replaced by its neighbour's; targets by the area that was."""
     size = images.shape[1]
     side = tf.cast(tf.round(tf.sqrt(1.0 - share) * size), tf.int32)
-    corner = tf.random.stateless_uniform((2,), seed + [0, 4], alg="philox")
-    top, left = (tf.cast(corner[i] * tf.cast(size - side + 1, tf.float32), tf.int32) for i in (0, 1))
+    # whole numbers: XLA draws other fractions than TensorFlow from the same seed, but the same whole numbers
+    corner = tf.random.stateless_uniform((2,), seed + [0, 4], 0, 1 << 16, tf.int32, alg="philox")
+    top, left = (corner[i] * (size - side + 1) // (1 << 16) for i in (0, 1))
     at = tf.range(size)
     inside = ((at >= top) & (at < top + side))[:, None] & ((at >= left) & (at < left + side))[None, :]
     images = tf.where(inside[None, :, :, None], tf.roll(images, 1, 0), images)

@@ -14,21 +14,16 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from sweep.data import Dataset, Images, in_memory
+from sweep.data import WANTED, Dataset, Images, in_memory, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
-HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
 def read(data: Data) -> Dataset:
-    if not data.path:
-        raise Refused(f"data.path: CIFAR-10 is needed; give its archive or folder (from {HOME}), data.path=PATH")
-    path = Path(data.path).expanduser()
-    if not path.exists():
-        raise Refused(f"data.path: no CIFAR-10 at {path}; expected its archive or folder (from {HOME})")
+    path = place_of(data)
     try:
         members = dict(_members(path))
         if any(name.endswith(".bin") for name in members):
@@ -39,7 +34,9 @@ def read(data: Data) -> Dataset:
             train, test = _python(members)
     except (OSError, EOFError, tarfile.TarError, pickle.UnpicklingError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise Refused(f"data.path: {path} is not readable as CIFAR-10 ({reason}); get it anew from {HOME}") from None
+        raise Refused(
+            f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {WANTED['cifar10']}"
+        ) from None
     return in_memory("cifar10", data, 10, train, test)
 
 

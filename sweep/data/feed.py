@@ -50,7 +50,10 @@ class Streamed:
                 lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
             )
         else:
-            draws = np.stack([np.repeat(seeds[:, 0], order.shape[1]), np.arange(flat.size) + np.repeat(seeds[:, 1], order.shape[1])], 1)
+            draws = np.stack(
+                [np.repeat(seeds[:, 0], order.shape[1]), np.arange(flat.size) + np.repeat(seeds[:, 1], order.shape[1])],
+                1,
+            )
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
                 lambda path, label, seed: (random_crop(path, seed, self.size), label), tf.data.AUTOTUNE
             )

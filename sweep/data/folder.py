@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep.data import Dataset, Files, hold_out
+from sweep.data import WANTED, Dataset, Files, hold_out, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 
@@ -16,13 +16,11 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def read(data: Data) -> Dataset:
-    if not data.path:
-        raise Refused("data.path: expected a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, data.path=FOLDER")
-    root = Path(data.path).expanduser()
+    root = place_of(data)
     test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
     for folder in (root / "train", test):
         if not folder.is_dir():
-            raise Refused(f"data.path: no folder {folder}; expected train/CLASS/*.jpg and val/CLASS/*.jpg under {root}")
+            raise Refused(f"data.path: no folder {folder}; expected {WANTED['folder']}")
     classes = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
     if len(classes) < 2:
         raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")

@@ -1,0 +1,44 @@
+"""The command `lottery`. The one place that sees models, sweep and slurm together.
+
+Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 = stopped and resumable.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+from sweep.cli import bench, run, show
+from sweep.errors import Interrupted, Refused
+
+app = App(
+    name="lottery",
+    help="Lottery-ticket sweeps: which sparse subnetworks, rewound to which epoch, train as well as the whole network.",
+    help_format="plaintext",
+)
+for command in (run.dry_run, run.train, run.sweep, run.ticket, show.plan, show.status, show.weights, show.report):
+    app.command(command)
+app.command(bench.app)
+
+
+def main() -> int:
+    try:
+        return app(result_action="return_value", exit_on_error=False, print_error=False) or 0
+    except CycloptsError as error:
+        return _end(f"{' '.join(str(error).split())} (lottery --help lists the commands)", 2)
+    except Refused as error:
+        return _end(str(error), 2)
+    except Interrupted as error:
+        return _end(str(error), 130)
+    except KeyboardInterrupt:
+        return _end("stopped; run again to continue", 130)
+
+
+def _end(message: str, status: int) -> int:
+    print(f"lottery: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from slurm import sbatch
+from slurm.local import Local
+from sweep.cli import show
+from sweep.cli.find import RESULTS, SHIPPED, Devices, Results, open_home
+from sweep.errors import Refused
+from sweep.experiment import Data
+from sweep.plan import cells
+from sweep.progress import console
+from sweep.store import Store
+from sweep.worker import Worker, dense_task
+
+Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
+Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
+
+
+def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
+    """The whole sweep in minutes on this machine, with data that comes with the installation.
+
+    Example: lottery dry-run
+    """
+    home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
+    console.print(show.method(home.experiment), markup=False)
+    status = _sweep(home, jobs or min(2, os.cpu_count() or 1), 0, quiet=False)
+    if status == 0:
+        console.print("\nOn a cluster the same sweep would be these job scripts:", markup=False)
+        for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
+            console.print(text(home.experiment, home.root), markup=False)
+    return status
+
+
+def train(
+    experiment: str, *overrides: str, seed: int | None = None, devices: Devices = 0, results: Results = RESULTS
+) -> int:
+    """The dense run: weights kept at the start, at the rewind epochs and at the end; then its masks.
+
+    Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
+    """
+    home = _ready(experiment, overrides, results)
+    if seed is not None and seed not in home.experiment.seeds:
+        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(home.experiment.seeds)}")
+    worker = Worker(home, devices)
+    for each in home.experiment.seeds if seed is None else (seed,):
+        worker.perform(dense_task(each))
+        worker.perform(f"masks-seed{each}")
+        show.dense_summary(home, each)
+    return 0
+
+
+def sweep(
+    experiment: str,
+    *overrides: str,
+    jobs: Jobs = 1,
+    devices: Devices = 0,
+    quiet: Quiet = False,
+    results: Results = RESULTS,
+) -> int:
+    """Everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
+
+    Example: lottery sweep experiments/cifar10_mobilenet_v2.yaml data.path=cifar recipe.epochs=2 prune.quantiles=[0.5,0.8]
+    """
+    home = _ready(experiment, overrides, results)
+    if jobs < 1:
+        raise Refused(f"--jobs {jobs}: expected 1 or more")
+    if not quiet:
+        console.print(show.method(home.experiment), markup=False)
+    return _sweep(home, jobs, devices, quiet)
+
+
+def ticket(
+    experiment: str,
+    cell: str = "",
+    *overrides: str,
+    index: Annotated[int | None, Parameter(help="The cell's number in the plan, from 0 (an array task's)")] = None,
+    devices: Devices = 0,
+    results: Results = RESULTS,
+) -> int:
+    """Train one cell, named as `lottery plan` lists it, or numbered.
+
+    Example: lottery ticket dry_run ticket-q0.8-k0-seed0
+    """
+    home = _ready(experiment, overrides, results)
+    plan = [each.slug for each in cells(home.experiment)]
+    if (index is None) == (not cell):
+        raise Refused("ticket: give either the name of a cell or --index; lottery plan lists them")
+    if index is not None and not 0 <= index < len(plan):
+        raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
+    task = cell or plan[index or 0]
+    reason = Worker(home, devices).attempt(task)
+    if reason:
+        console.print(f"{task} FAILED: {reason}", markup=False)
+        return 1
+    console.print(f"{task} done: {home.cell(task)}", markup=False)
+    return 0
+
+
+def _ready(experiment: str, overrides: tuple[str, ...], results: Path) -> Store:
+    """The experiment's folder; its data are looked for before anything is written."""
+    from sweep.cli.find import find
+    from sweep.data import WANTED, place_of
+
+    data: Data = find(experiment, overrides, results)[0].data
+    if data.name in WANTED:
+        place_of(data)
+    return open_home(experiment, overrides, results)
+
+
+def _sweep(home: Store, jobs: int, devices: int, quiet: bool) -> int:
+    failures = Local(jobs, devices, quiet).run(home)
+    show.write_and_list(home, quiet)
+    for failure in failures:
+        console.print(f"FAILED {failure.task}: {failure.reason}", markup=False)
+    return 1 if failures else 0

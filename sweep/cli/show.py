@@ -1,0 +1,224 @@
+"""Commands that look and tell. None of them loads TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from statistics import mean
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from slurm import sbatch
+from sweep.cli.find import RESULTS, Results, read_home
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.plan import cells, epochs_of, levels
+from sweep.progress import console, duration
+from sweep.recipe import peak_rate
+from sweep.status import predicted_seconds, states
+from sweep.store import Store
+
+Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
+
+
+def plan(experiment: str, *overrides: str, sbatch_text: Annotated[bool, Parameter(name="--sbatch", help="Show the job scripts too")] = False,
+         json_: Json = False, results: Results = RESULTS) -> int:  # fmt: skip
+    """The cells of a sweep in the order they are handed out, and their predicted time.
+
+    Example: lottery plan experiments/imagenet_mobilenet_v2.yaml
+    """
+    home = read_home(experiment, overrides, results)
+    predicted = predicted_seconds(home)
+    rows = [
+        {
+            "index": i,
+            "cell": cell.slug,
+            "kind": cell.kind,
+            "rewind_epoch": cell.rewind_epoch,
+            "epochs": epochs_of(cell, home.experiment),
+            "seconds": predicted[cell.slug] if predicted else None,
+        }
+        for i, cell in enumerate(cells(home.experiment))
+    ]
+    if json_:
+        print(json.dumps({"folder": str(home.root), "cells": rows}, indent=1))
+        return 0
+    table = Table("#", "cell", "epochs", "predicted")
+    for row in rows:
+        seconds = row["seconds"]
+        table.add_row(str(row["index"]), str(row["cell"]), str(row["epochs"]), duration(seconds) if seconds else "–")  # type: ignore[arg-type]
+    console.print(table)
+    epochs = sum(int(row["epochs"]) for row in rows)  # type: ignore[call-overload]
+    if predicted:
+        total, longest = sum(predicted.values()), max(predicted.values(), default=0.0)
+        cluster = home.experiment.cluster
+        together = cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
+        bound = max(total / together, longest)
+        console.print(
+            f"{len(rows)} cells, {epochs} epochs: {duration(total)} one after the other at the dense run's speed; "
+            f"at least {duration(bound)} with {together} at a time (cluster: of the experiment)"
+        )
+    else:
+        console.print(f"{len(rows)} cells, {epochs} epochs; times are predicted once the dense run has been measured")
+    if sbatch_text:
+        for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
+            console.print(text(home.experiment, home.root), markup=False)
+    return 0
+
+
+def status(experiment: str, *overrides: str, json_: Json = False, results: Results = RESULTS) -> int:
+    """Where every training of the sweep stands, from its files.
+
+    Example: lottery status dry_run
+    """
+    home = read_home(experiment, overrides, results)
+    found = states(home)
+    if json_:
+        print(json.dumps([asdict(state) for state in found], indent=1))
+        return 0
+    table = Table("training", "state", "epoch", "test accuracy", "")
+    for state in found:
+        accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
+        table.add_row(state.task, state.state, f"{state.epoch}/{home.experiment.recipe.epochs}", accuracy, state.note)
+    console.print(table)
+    counts = {word: sum(s.state == word for s in found) for word in ("done", "begun", "waiting", "failed")}
+    console.print(", ".join(f"{n} {word}" for word, n in counts.items() if n) + f"  ({home.root})", markup=False)
+    return 0
+
+
+def weights(experiment: str, *overrides: str, seed: int = 0, layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
+            json_: Json = False, results: Results = RESULTS) -> int:  # fmt: skip
+    """Statistics of the dense run's final weights: prunable ones and all, side by side; per kernel on request.
+
+    Example: lottery weights dry_run --layers
+    """
+    from sweep.report.figures import save, weight_figure
+    from sweep.weights import histogram, weight_statistics
+
+    home = read_home(experiment, overrides, results)
+    found = weight_statistics(home, seed, layers)
+    if json_:
+        print(json.dumps(found, indent=1))
+        return 0
+    columns = list(found) if not layers else ["prunable", "all"]
+    table = Table("", *(f"{name} weights" for name in columns))
+    for key in found["all"]:
+        table.add_row(key, *(_number(found[name][key]) for name in columns))
+    console.print(table)
+    if layers:
+        wanted = ("count", "zeros", "|w| q0.5", "|w| q0.9", "|w| q0.99", "max")
+        table = Table("kernel", *wanted)
+        for name, values in found.items():
+            if name not in ("prunable", "all"):
+                table.add_row(name, *(_number(values[key]) for key in wanted))
+        console.print(table)
+    paths = save(
+        weight_figure(histogram(home, seed), f"{home.experiment.name}, seed {seed}"),
+        home.report / f"weights-seed{seed}",
+    )
+    console.print("figure: " + ", ".join(map(str, paths)), markup=False)
+    return 0
+
+
+def report(experiment: str, *overrides: str, json_: Json = False, results: Results = RESULTS) -> int:
+    """results.csv, a table, and the figures as PNG and SVG; of an unfinished sweep, what is there.
+
+    Example: lottery report dry_run
+    """
+    home = read_home(experiment, overrides, results)
+    if not (home.root / "experiment.yaml").exists():
+        raise Refused(f"{home.root}: nothing there yet; lottery sweep {experiment} makes it")
+    if json_:
+        from sweep.report.results import collect
+
+        print(json.dumps([asdict(row) for row in collect(home)], indent=1))
+        return 0
+    write_and_list(home, quiet=False)
+    return 0
+
+
+# What several commands say -----------------------------------------------------------------------------------------
+
+
+def method(experiment: Experiment) -> str:
+    """The sweep in the words of the method, before it starts."""
+    recipe, prune = experiment.recipe, experiment.prune
+    scaled = (
+        f" (scaled from {recipe.learning_rate:g} at batch {recipe.reference_batch})" if recipe.reference_batch else ""
+    )
+    kinds: dict[str, int] = {}
+    for cell in cells(experiment):
+        kinds[cell.kind] = kinds.get(cell.kind, 0) + 1
+    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind != "ticket") or "none"
+    marks = ", ".join(str(level) for level in levels(prune))
+    return "\n".join(
+        [
+            f"{experiment.name} ({experiment.hash})",
+            f"1. Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
+            f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, {recipe.schedule}. "
+            f"Weights are kept at the start, after epochs {', '.join(map(str, prune.rewind_epochs))} and at the end.",
+            f"2. Masks: the smallest final weights go ({prune.scope}; {marks}). Kernels only, never biases or batch norm.",
+            f"3. Tickets: mask × weights of the rewind epoch, trained from there to epoch {recipe.epochs}: "
+            f"{kinds.get('ticket', 0)} cells. Controls: {controls}.",
+            "4. Report: test accuracy at the last epoch against remaining weights.",
+        ]
+    )
+
+
+def dense_summary(home: Store, seed: int) -> None:
+    """Accuracy of the dense run and what each mask leaves, kernels that were emptied among it."""
+    from sweep import masks, store
+    from sweep.mask_file import read_masks
+
+    result = store.read_json(home.dense(seed) / "result.json")
+    console.print(
+        f"dense run, seed {seed}: test accuracy {result['test']['top1']:.2%}, {duration(result['seconds'])}",
+        markup=False,
+    )
+    found = read_masks(home, seed)
+    for level in levels(home.experiment.prune):
+        mask = found.masks[str(level)]
+        line = f"  {level}: threshold {found.thresholds[str(level)]:.4g}, {mask.sum()} of {mask.size} prunable weights stay"
+        empty = masks.emptied(mask, found.network)
+        if empty:
+            line += f"; WARNING: nothing is left of {len(empty)} kernels ({', '.join(empty[:3])}{', …' if len(empty) > 3 else ''})"
+        console.print(line, markup=False)
+
+
+def write_and_list(home: Store, quiet: bool) -> None:
+    """Write the report, show its table and say where it is."""
+    from sweep.report import write_report
+    from sweep.report.results import collect
+
+    paths = write_report(home)
+    if quiet:
+        return
+    for seed in home.experiment.seeds:
+        if home.masks(seed).exists():
+            dense_summary(home, seed)
+    rows = collect(home)
+    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    table = Table("cell", "remaining", "rewind epoch", "seeds", "test accuracy", "against dense")
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        if row.kind != "dense" and row.test_top1 is not None:
+            groups.setdefault(
+                (row.kind, row.quantile, row.quantile is None and row.threshold, row.rewind_epoch), []
+            ).append(row)
+    for (kind, _, _, epoch), group in sorted(
+        groups.items(), key=lambda item: (item[0][0] != "ticket", item[0][0], -item[1][0].density)
+    ):
+        accuracy = mean(row.test_top1 for row in group)
+        difference = f"{100 * (accuracy - mean(dense)):+.2f} points" if dense else "–"
+        table.add_row(kind, f"{group[0].density:.1%}", str(epoch), str(len(group)), f"{accuracy:.2%}", difference)
+    console.print(table)
+    open_ = [row for row in rows if row.state != "done"]
+    if open_:
+        console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}", markup=False)
+    console.print("report: " + ", ".join(map(str, paths)), markup=False)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

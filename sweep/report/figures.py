@@ -1,0 +1,131 @@
+"""Figures of a sweep as PNG and SVG: accuracy against remaining weights, and the heat map of the grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from sweep.report.results import Row
+from sweep.store import Store, replacing
+
+NAMES = {
+    "ticket": "ticket, rewound to epoch {k}",
+    "fresh": "control: fresh initialization",
+    "shuffled": "control: shuffled mask, epoch {k}",
+    "random": "control: random mask, epoch {k}",
+    "finetune": "control: final weights, schedule of epoch {k}",
+}
+
+
+def write_figures(home: Store, rows: list[Row]) -> list[Path]:
+    """The figures that the finished rows allow."""
+    done = [row for row in rows if row.test_top1 is not None and row.kind != "dense"]
+    if not done:
+        return []
+    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    title = home.experiment.name
+    out = save(curves(done, dense, title), home.report / "accuracy")
+    tickets = [row for row in done if row.kind == "ticket"]
+    return out + (save(heat_map(tickets, dense, title), home.report / "heatmap") if tickets else [])
+
+
+def averaged(rows: list[Row]) -> list[dict[str, Any]]:
+    """Mean over seeds of each point of the figures."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        level = row.quantile if row.quantile is not None else row.threshold
+        groups.setdefault((row.kind, row.rewind_epoch, row.quantile is None, level), []).append(row)
+    return [
+        {
+            "line": NAMES[kind].format(k=k),
+            "control": kind != "ticket",
+            "rewind epoch": k,
+            "remaining": 100 * mean(row.density or 0.0 for row in group),
+            "accuracy": 100 * mean(row.test_top1 or 0.0 for row in group),
+            "seeds": len(group),
+        }
+        for (kind, k, _, _), group in groups.items()
+    ]
+
+
+def curves(rows: list[Row], dense: list[float], title: str) -> Any:
+    """Test accuracy against remaining weights: a line per rewind epoch, controls dashed, the dense network across."""
+    import altair as alt
+
+    points = averaged(rows)
+    remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
+    accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
+    order = [NAMES[kind].format(k=k) for kind in NAMES for k in sorted({p["rewind epoch"] for p in points})]
+    present = [name for name in dict.fromkeys(order) if any(p["line"] == name for p in points)]
+    lines = (
+        alt.Chart(alt.Data(values=points))
+        .mark_line(point=True)
+        .encode(
+            x=remaining,
+            y=accuracy,
+            color=alt.Color("line:N", title=None, sort=present),
+            strokeDash=alt.StrokeDash("control:N", legend=None),
+        )
+    )
+    layers = [lines]
+    if dense:
+        whole = [{"accuracy": 100 * mean(dense), "name": "dense network"}]
+        base = alt.Chart(alt.Data(values=whole)).encode(y="accuracy:Q")
+        layers += [base.mark_rule(strokeDash=[2, 2]), base.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
+    return alt.layer(*layers).properties(width=520, height=340, title=title).configure_legend(labelLimit=320)
+
+
+def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
+    """Test accuracy of every ticket; white text where the square is dark."""
+    import altair as alt
+
+    points = averaged(rows)
+    for point in points:
+        point["left"] = f"{point['remaining']:.3g} %"
+    order = [p["left"] for p in sorted(points, key=lambda p: -p["remaining"])]
+    values = [p["accuracy"] for p in points]
+    middle = (min(values) + max(values)) / 2
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("rewind epoch:O", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("left:O", title="remaining weights", sort=list(dict.fromkeys(order))),
+    )
+    squares = base.mark_rect().encode(
+        color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False)
+    )
+    text = base.mark_text().encode(
+        text=alt.Text("accuracy:Q", format=".2f"),
+        color=alt.condition(alt.datum.accuracy < middle, alt.value("white"), alt.value("black")),
+    )
+    subtitle = f"dense network: {100 * mean(dense):.2f} %" if dense else ""
+    return (squares + text).properties(
+        width=alt.Step(70), height=alt.Step(36), title=alt.Title(title, subtitle=subtitle)
+    )
+
+
+def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
+    """Histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
+    import altair as alt
+
+    return (
+        alt.Chart(alt.Data(values=bins))
+        .mark_rect()
+        .encode(
+            x=alt.X("from:Q", title="|final weight|, prunable").scale(type="log"),
+            x2="to:Q",
+            y=alt.Y("weights:Q", title="number of weights"),
+            y2=alt.value(300),
+        )
+        .properties(width=520, height=300, title=title)
+    )
+
+
+def save(chart: Any, stem: Path) -> list[Path]:
+    """The chart as PNG (at twice the screen's resolution) and SVG."""
+    out = []
+    for suffix, options in ((".png", {"ppi": 144}), (".svg", {})):
+        path = stem.with_suffix(suffix)
+        with replacing(path) as beside:
+            chart.save(str(beside), format=suffix[1:], **options)
+        out.append(path)
+    return out

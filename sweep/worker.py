@@ -1,0 +1,114 @@
+"""Does one task of an experiment after another in one process, on one compiled program.
+
+A task is a word: `dense-seed0`, `masks-seed0`, or the slug of a cell. So a task can be handed to a worker
+process, an array element or a person's command line alike, as data.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweep import store
+from sweep.errors import Diverged, Interrupted, Refused
+from sweep.experiment import Experiment
+from sweep.plan import Cell, cells
+from sweep.store import Store
+
+if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
+    from sweep.program import Program
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tasks that do not depend on each other. Stages are done in order."""
+
+    name: str
+    tasks: tuple[str, ...]
+
+
+def missing(home: Store) -> list[Stage]:
+    """Everything that is not done yet, in the order of dependence."""
+    seeds = home.experiment.seeds
+    stages = [
+        Stage("dense", tuple(dense_task(s) for s in seeds if not (home.dense(s) / "result.json").exists())),
+        Stage("masks", tuple(f"masks-seed{s}" for s in seeds if not home.masks(s).exists())),
+        Stage(
+            "cells", tuple(c.slug for c in cells(home.experiment) if not (home.cell(c.slug) / "result.json").exists())
+        ),
+    ]
+    return [stage for stage in stages if stage.tasks]
+
+
+def dense_task(seed: int) -> str:
+    return f"dense-seed{seed}"
+
+
+def find_cell(experiment: Experiment, slug: str) -> Cell:
+    from sweep.experiment_file import suggestion
+
+    by_slug = {cell.slug: cell for cell in cells(experiment)}
+    if slug not in by_slug:
+        raise Refused(f"no cell {slug!r} in {experiment.name}{suggestion(slug, by_slug)}")
+    return by_slug[slug]
+
+
+class Worker:
+    """Performs tasks. The program is compiled at the first task that trains and serves all later ones."""
+
+    def __init__(self, home: Store, devices: int = 0, threads: int = 0, quiet: bool = False) -> None:
+        self.home, self.devices, self.threads, self.quiet = home, devices, threads, quiet
+
+    @cached_property
+    def program(self) -> Program:
+        from sweep.data import open_dataset
+        from sweep.devices import prepare
+        from sweep.program import Program
+
+        dataset = open_dataset(self.home.experiment.data)
+        return Program(self.home.experiment, dataset, prepare(self.devices, self.threads))
+
+    def perform(self, task: str) -> None:
+        """Do the task, unless it is done."""
+        kind, _, rest = task.partition("-seed")
+        if kind == "dense":
+            from sweep.dense import run_dense
+
+            run_dense(self.home, self.program, int(rest), self.quiet)
+        elif kind == "masks":
+            from sweep.mask_file import make_masks
+
+            make_masks(self.home, int(rest))
+        else:
+            from sweep.ticket import run_cell
+
+            run_cell(self.home, self.program, find_cell(self.home.experiment, task), self.quiet)
+
+    def attempt(self, task: str) -> str | None:
+        """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""
+        try:
+            self.perform(task)
+        except Interrupted:
+            raise
+        except (Refused, Diverged) as error:
+            record_failure(self.home, task, str(error))
+            return str(error)
+        except Exception as error:  # any fault of one cell, out of memory too, must not end the others
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            record_failure(self.home, task, reason, traceback.format_exc())
+            return reason
+        (folder_of(self.home, task) / "failure.json").unlink(missing_ok=True)
+        return None
+
+
+def record_failure(home: Store, task: str, reason: str, trace: str = "") -> None:
+    store.write_json(folder_of(home, task) / "failure.json", {"task": task, "reason": reason, "traceback": trace})
+
+
+def folder_of(home: Store, task: str) -> Path:
+    """Where a task leaves its metrics and its result."""
+    kind, _, rest = task.partition("-seed")
+    return home.dense(int(rest)) if kind in ("dense", "masks") else home.cell(task)
