@@ -23,8 +23,10 @@ class Resident:
     def __init__(self, split: Images, devices: Devices) -> None:
         self.count = len(split)
         with devices.strategy.scope():
+            # labels of 64 bits: TensorFlow keeps 32-bit integers in the host's memory, not the GPU's
             self.images, self.labels = (
-                tf.Variable(array, trainable=False, **PER_REPLICA) for array in (split.images, split.labels)
+                tf.Variable(array, trainable=False, **PER_REPLICA)
+                for array in (split.images, split.labels.astype(np.int64))
             )
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[None]:
