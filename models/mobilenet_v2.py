@@ -15,9 +15,8 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
     x = net.convolution("Conv1", x, stem, 3, stride=1 if small else 2)
     x = net.relu6(net.norm("bn_Conv1", x, EPSILON))
     channels, block = stem, 0
-    for expansion, filters, repeats, stride in STAGES:
-        if small and filters == 24:
-            stride = 1
+    for expansion, filters, repeats, usual_stride in STAGES:
+        stride = 1 if small and filters == 24 else usual_stride
         out = divisible(filters * width)
         for repeat in range(repeats):
             x = _block(net, x, block, channels, out, expansion, stride if repeat == 0 else 1)

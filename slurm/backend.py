@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from sweep.store import Store
-
-
-@dataclass(frozen=True)
-class Failure:
-    task: str
-    reason: str
+from sweep.worker import Failure
 
 
 class Backend(Protocol):

@@ -17,6 +17,8 @@ import tensorflow as tf
 
 from sweep.errors import Refused
 
+LOGICAL_GPU_MIB = 8192  # parts of one GPU, for tests of several replicas, must say how much they take
+
 
 @dataclass(frozen=True)
 class Devices:
@@ -54,7 +56,7 @@ def _set_up(count: int, threads: int) -> Devices:
         tf.config.experimental.enable_op_determinism()
     logical = replicas > len(physical)
     if logical:
-        memory = None if kind == "CPU" else 100_000 // replicas  # MiB; logical GPUs must say how much they take
+        memory = None if kind == "CPU" else LOGICAL_GPU_MIB
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=memory) for _ in range(replicas)]
         tf.config.set_logical_device_configuration(physical[0], parts)
     elif kind == "GPU":

@@ -127,7 +127,9 @@ def identity(part: Any) -> dict[str, Any]:
         value = getattr(part, f.name)
         if not f.metadata.get("identity", True) or value == f.default:
             continue
-        out[f.name] = identity(value) if dataclasses.is_dataclass(value) else value
+        kept = identity(value) if dataclasses.is_dataclass(value) else value
+        if kept != {}:  # a section whose only changes are elsewhere
+            out[f.name] = kept
     return out
 
 
@@ -139,6 +141,8 @@ def check(e: Experiment) -> None:
         if not ok:
             raise Refused(f"{where}: received {received}, expected {right}")
 
+    need(bool(re.fullmatch(r"[\w.+-]+", e.name)) and not e.name.startswith("."), "name", repr(e.name),
+         "letters, digits, - and _: it names a folder")  # fmt: skip
     need(e.model.name in NETWORKS, "model.name", repr(e.model.name), "one of " + ", ".join(NETWORKS))
     need(e.model.width > 0, "model.width", e.model.width, "more than 0")
     d, r, p, c = e.data, e.recipe, e.prune, e.cluster
@@ -168,6 +172,9 @@ def check(e: Experiment) -> None:
     need(bool(r.milestones) == (r.schedule == "step"), "recipe.milestones", list(r.milestones),
          "epochs where schedule is step, nothing elsewhere")  # fmt: skip
     need(list(r.milestones) == sorted(set(r.milestones)), "recipe.milestones", list(r.milestones), "rising epochs")
+    need(all(0 < m < r.epochs for m in r.milestones), "recipe.milestones", list(r.milestones), f"1 to {r.epochs - 1}")
+    for name in ("gamma", "decay"):
+        need(0 < getattr(r, name) <= 1, f"recipe.{name}", getattr(r, name), "more than 0, at most 1")
     need(not r.stop_at or d.validation > 0, "recipe.stop_at", r.stop_at, "data.validation above 0 to measure it on")
     need(bool(r.first_size) == bool(r.full_size_epoch), "recipe.first_size", r.first_size,
          "recipe.full_size_epoch with it (both or none)")  # fmt: skip

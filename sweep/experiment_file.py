@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
         raw = yaml.safe_load(path.read_text())
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, dates that do not exist
         raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
@@ -70,7 +71,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         raise _wrong(where, value, names[kind])
-    if isinstance(value, float) and value != value:
+    if isinstance(value, float) and not math.isfinite(value):
         raise _wrong(where, value, "a number")
     return value
 
@@ -94,7 +95,7 @@ def _set(raw: dict[str, Any], override: str) -> None:
             raise Refused(f"{override!r}: {section} is not a section")
     try:
         at[last] = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         raise Refused(f"{override!r}: the value is not YAML") from None
 
 

@@ -48,7 +48,7 @@ def make_masks(home: Store, seed: int) -> MaskFile:
     for level in levels(prune):
         pruned = masks.prune(kernels, network, level, prune.scope)
         arrays[f"{level}/mask"] = np.packbits(pruned.mask)
-        arrays[f"{level}/threshold"] = np.float64(pruned.threshold)
+        arrays[f"{level}/threshold"] = np.array(pruned.threshold, np.float64)
         arrays[f"{level}/kept"] = np.array(list(masks.kept(pruned.mask, network).values()), np.int64)
     shape = {key: attributes[key] for key in ("network", "image_size", "channels", "classes", "width")}
     store.write_arrays(path, arrays, {**shape, "prunable": network.prunable, "final_weights": digest})

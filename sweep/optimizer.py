@@ -15,6 +15,7 @@ from sweep.experiment import Recipe
 
 Tensor = Any
 Pair = tuple[Tensor, Tensor]  # kernels, others
+Step = tuple[Pair, list[Pair]]  # weights and slots after it
 SLOTS = {"sgd": 1, "adamw": 2}  # vectors of memory per weight
 
 
@@ -30,9 +31,7 @@ def clipped(gradients: Pair, norm: float) -> Pair:
     return gradients[0] * scale, gradients[1] * scale
 
 
-def sgd(
-    recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor
-) -> tuple[Pair, list[Pair]]:
+def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
     """Momentum, L2 decay of the kernels as part of the gradient."""
     gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
     velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
@@ -40,12 +39,10 @@ def sgd(
         move = tuple(g + recipe.momentum * v for v, g in zip(velocity, gradients, strict=True))
     else:
         move = velocity
-    return _moved(weights, move, rate), [velocity]  # type: ignore[list-item]
+    return _moved(weights, move, rate), [velocity]
 
 
-def adamw(
-    recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor
-) -> tuple[Pair, list[Pair]]:
+def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
     """Loshchilov and Hutter 2019: decay of the kernels beside the gradient. `count` = steps taken, from 1."""
     first, second = 0.9, 0.999
     mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))
@@ -53,7 +50,7 @@ def adamw(
     fix_mean, fix_square = 1 - first**count, 1 - second**count
     move = [(m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True)]
     move[0] += recipe.weight_decay * weights[0]
-    return _moved(weights, tuple(move), rate), [mean, square]  # type: ignore[list-item]
+    return _moved(weights, tuple(move), rate), [mean, square]
 
 
 def averaged(average: Tensor, weights: Tensor, decay: float) -> Tensor:

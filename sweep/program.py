@@ -136,8 +136,17 @@ class Program:
     def clear_sums(self) -> None:
         self._state["sums"].assign(tf.zeros(2))
 
-    def _steps(self, first: Tensor, last: Tensor, order: Tensor, rates: Tensor, seeds: Tensor, mixing: Tensor,
-               batch: Any, size: int) -> None:  # fmt: skip
+    def _steps(
+        self,
+        first: Tensor,
+        last: Tensor,
+        order: Tensor,
+        rates: Tensor,
+        seeds: Tensor,
+        mixing: Tensor,
+        batch: Any,
+        size: int,
+    ) -> None:
         def step(batch: Any, i: Tensor) -> None:
             self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size)
 
@@ -161,8 +170,9 @@ class Program:
         for name, value in self._update(state, packed, rate).items():
             self._state[name].assign(value)
 
-    def _gradients_of(self, weights: Weights, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
-                      mixing: Tensor, size: int) -> Tensor:  # fmt: skip
+    def _gradients_of(
+        self, weights: Weights, batch: Any, indices: Tensor, share: Tensor, seed: Tensor, mixing: Tensor, size: int
+    ) -> Tensor:
         """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
         recipe = self.recipe
         images, labels = batch if indices is None else (tf.gather(part, indices) for part in batch)
@@ -224,7 +234,7 @@ class Program:
     def evaluate(self, split: Split) -> dict[str, float]:
         """Loss, top-1 and top-5 of every image of the split, each counted once; the last batch is padded."""
         batch = -(-min(len(split), max(self.recipe.batch, 256)) // self.devices.replicas) * self.devices.replicas
-        order = np.full(-(-len(split) // batch) * batch, -1, np.int32)
+        order: np.ndarray = np.full(-(-len(split) // batch) * batch, -1, np.int32)
         order[: len(split)] = np.arange(len(split))
         order = order.reshape(-1, batch)
         source = self.feed(split)

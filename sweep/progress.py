@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,6 +20,7 @@ class Work:
     def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
         self.label, self.total, self.first, self.quiet = label, total, done, quiet
         self.began = self.spoke = time.monotonic()
+        self.measured = False  # the first report ends what happens once, such as compiling: the clock starts there
         self.bar: Progress | None = None
         self.task = TaskID(0)
         if console.is_terminal and not quiet:
@@ -28,7 +28,8 @@ class Work:
                 TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
                 TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=console, transient=True,
             )  # fmt: skip
-            self.task = self.bar.add_task(label, total=total, completed=done, note="")
+            completed: Any = done  # rich declares int here, and float everywhere else
+            self.task = self.bar.add_task(label, total=total, completed=completed, note="")
 
     def __enter__(self) -> Self:
         if self.bar:
@@ -45,10 +46,12 @@ class Work:
         """So much is done; `note` is what a watcher wants to know."""
         if self.bar:
             self.bar.update(self.task, completed=done, note=note)
+        elif not self.measured:
+            self.measured, self.first, self.began = True, done, time.monotonic()
         elif not self.quiet and time.monotonic() - self.spoke >= LINE_SECONDS and done > self.first:
             self.spoke = time.monotonic()
             left = (self.spoke - self.began) / (done - self.first) * (self.total - done)
-            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True, file=sys.stdout)
+            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True)
 
 
 def duration(seconds: float) -> str:

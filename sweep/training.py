@@ -7,6 +7,7 @@ metrics, checkpoint; so whatever a checkpoint claims to be done is there.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from sweep.errors import Diverged, Interrupted, Refused
 from sweep.interrupt import Stop, stoppable
 from sweep.program import Program
 from sweep.progress import Work
-from sweep.recipe import Epoch, epoch_of
+from sweep.recipe import Epoch, epoch_of, learning_rates
 
 CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
 
@@ -145,11 +146,7 @@ class _Run:
                 "train_loss": loss / images,
                 "train_top1": right / images,
                 **{f"validation_{name}": value for name, value in self.validation.items()},
-                "learning_rate": float(
-                    epoch_of(
-                        recipe, self.start.seed, self.epoch - 1, images, program.dataset.image_size
-                    ).learning_rates[-1]
-                ),
+                "learning_rate": float(learning_rates(recipe, self.epoch - 1, program.steps)[-1]),
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
@@ -189,8 +186,6 @@ _KEPT = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopped_e
 
 def fingerprint(start: Start) -> str:
     """Of everything a training begins from: a checkpoint of another beginning must not be continued."""
-    import hashlib
-
     digest = hashlib.sha256(f"{start.epoch} {start.seed}".encode())
     for vector in (*start.weights, start.mask):
         if vector is not None:

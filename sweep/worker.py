@@ -30,6 +30,15 @@ class Stage:
     tasks: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A task that did not succeed. `refused`: its input cannot be used, and trying again will not help."""
+
+    task: str
+    reason: str
+    refused: bool = False
+
+
 def missing(home: Store) -> list[Stage]:
     """Everything that is not done yet, in the order of dependence."""
     seeds = home.experiment.seeds
@@ -87,25 +96,24 @@ class Worker:
 
             run_cell(self.home, self.program, find_cell(self.home.experiment, task), self.quiet)
 
-    def attempt(self, task: str) -> str | None:
+    def attempt(self, task: str) -> Failure | None:
         """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""
         try:
             self.perform(task)
         except Interrupted:
             raise
         except (Refused, Diverged) as error:
-            record_failure(self.home, task, str(error))
-            return str(error)
+            return record_failure(self.home, task, str(error), refused=isinstance(error, Refused))
         except Exception as error:  # any fault of one cell, out of memory too, must not end the others
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            record_failure(self.home, task, reason, traceback.format_exc())
-            return reason
+            return record_failure(self.home, task, reason, traceback.format_exc())
         (folder_of(self.home, task) / "failure.json").unlink(missing_ok=True)
         return None
 
 
-def record_failure(home: Store, task: str, reason: str, trace: str = "") -> None:
+def record_failure(home: Store, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
     store.write_json(folder_of(home, task) / "failure.json", {"task": task, "reason": reason, "traceback": trace})
+    return Failure(task, reason, refused)
 
 
 def folder_of(home: Store, task: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,14 @@ from cyclopts import Parameter
 from slurm import sbatch
 from slurm.local import Local
 from sweep.cli import show
-from sweep.cli.find import RESULTS, SHIPPED, Devices, Results, open_home
+from sweep.cli.find import RESULTS, SHIPPED, Devices, Results, find, open_home
+from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.plan import cells
 from sweep.progress import console
 from sweep.store import Store
-from sweep.worker import Worker, dense_task
+from sweep.worker import Failure, Worker, dense_task, find_cell
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
 Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
@@ -67,7 +69,7 @@ def sweep(
     """Everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
 
     Example: lottery sweep experiments/cifar10_mobilenet_v2.yaml data.path=cifar recipe.epochs=2 prune.quantiles=[0.5,0.8]
-    """
+    """  # noqa: E501 - one line, to be copied
     home = _ready(experiment, overrides, results)
     if jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
@@ -95,19 +97,16 @@ def ticket(
     if index is not None and not 0 <= index < len(plan):
         raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
     task = cell or plan[index or 0]
-    reason = Worker(home, devices).attempt(task)
-    if reason:
-        console.print(f"{task} FAILED: {reason}", markup=False)
-        return 1
+    find_cell(home.experiment, task)
+    failure = Worker(home, devices).attempt(task)
+    if failure:
+        return _told([failure])
     console.print(f"{task} done: {home.cell(task)}", markup=False)
     return 0
 
 
 def _ready(experiment: str, overrides: tuple[str, ...], results: Path) -> Store:
     """The experiment's folder; its data are looked for before anything is written."""
-    from sweep.cli.find import find
-    from sweep.data import WANTED, place_of
-
     data: Data = find(experiment, overrides, results)[0].data
     if data.name in WANTED:
         place_of(data)
@@ -117,6 +116,11 @@ def _ready(experiment: str, overrides: tuple[str, ...], results: Path) -> Store:
 def _sweep(home: Store, jobs: int, devices: int, quiet: bool) -> int:
     failures = Local(jobs, devices, quiet).run(home)
     show.write_and_list(home, quiet)
+    return _told(failures)
+
+
+def _told(failures: list[Failure]) -> int:
+    """Say what failed; the exit status that says so too."""
     for failure in failures:
-        console.print(f"FAILED {failure.task}: {failure.reason}", markup=False)
-    return 1 if failures else 0
+        print(f"lottery: FAILED {failure.task}: {failure.reason}", file=sys.stderr)
+    return 0 if not failures else 2 if any(failure.refused for failure in failures) else 1

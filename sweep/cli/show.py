@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import Annotated, Any
 
@@ -21,10 +21,28 @@ from sweep.status import predicted_seconds, states
 from sweep.store import Store
 
 Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
+SbatchText = Annotated[bool, Parameter(name="--sbatch", help="Show the job scripts too")]
 
 
-def plan(experiment: str, *overrides: str, sbatch_text: Annotated[bool, Parameter(name="--sbatch", help="Show the job scripts too")] = False,
-         json_: Json = False, results: Results = RESULTS) -> int:  # fmt: skip
+@dataclass(frozen=True)
+class PlannedCell:
+    """One row of the plan."""
+
+    index: int
+    cell: str
+    kind: str
+    rewind_epoch: int
+    epochs: int
+    seconds: float | None  # None before the dense run was measured
+
+
+def plan(
+    experiment: str,
+    *overrides: str,
+    sbatch_text: SbatchText = False,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
     """The cells of a sweep in the order they are handed out, and their predicted time.
 
     Example: lottery plan experiments/imagenet_mobilenet_v2.yaml
@@ -32,25 +50,25 @@ def plan(experiment: str, *overrides: str, sbatch_text: Annotated[bool, Paramete
     home = read_home(experiment, overrides, results)
     predicted = predicted_seconds(home)
     rows = [
-        {
-            "index": i,
-            "cell": cell.slug,
-            "kind": cell.kind,
-            "rewind_epoch": cell.rewind_epoch,
-            "epochs": epochs_of(cell, home.experiment),
-            "seconds": predicted[cell.slug] if predicted else None,
-        }
+        PlannedCell(
+            index=i,
+            cell=cell.slug,
+            kind=cell.kind,
+            rewind_epoch=cell.rewind_epoch,
+            epochs=epochs_of(cell, home.experiment),
+            seconds=predicted[cell.slug] if predicted else None,
+        )
         for i, cell in enumerate(cells(home.experiment))
     ]
     if json_:
-        print(json.dumps({"folder": str(home.root), "cells": rows}, indent=1))
+        print(json.dumps({"folder": str(home.root), "cells": [asdict(row) for row in rows]}, indent=1))
         return 0
     table = Table("#", "cell", "epochs", "predicted")
     for row in rows:
-        seconds = row["seconds"]
-        table.add_row(str(row["index"]), str(row["cell"]), str(row["epochs"]), duration(seconds) if seconds else "–")  # type: ignore[arg-type]
+        seconds = duration(row.seconds) if row.seconds else "–"
+        table.add_row(str(row.index), row.cell, str(row.epochs), seconds)
     console.print(table)
-    epochs = sum(int(row["epochs"]) for row in rows)  # type: ignore[call-overload]
+    epochs = sum(row.epochs for row in rows)
     if predicted:
         total, longest = sum(predicted.values()), max(predicted.values(), default=0.0)
         cluster = home.experiment.cluster
@@ -88,8 +106,14 @@ def status(experiment: str, *overrides: str, json_: Json = False, results: Resul
     return 0
 
 
-def weights(experiment: str, *overrides: str, seed: int = 0, layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
-            json_: Json = False, results: Results = RESULTS) -> int:  # fmt: skip
+def weights(
+    experiment: str,
+    *overrides: str,
+    seed: int = 0,
+    layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
     """Statistics of the dense run's final weights: prunable ones and all, side by side; per kernel on request.
 
     Example: lottery weights dry_run --layers
@@ -153,13 +177,15 @@ def method(experiment: Experiment) -> str:
         kinds[cell.kind] = kinds.get(cell.kind, 0) + 1
     controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind != "ticket") or "none"
     marks = ", ".join(str(level) for level in levels(prune))
+    rewind_epochs = ", ".join(map(str, prune.rewind_epochs))
     return "\n".join(
         [
             f"{experiment.name} ({experiment.hash})",
             f"1. Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
-            f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, {recipe.schedule}. "
-            f"Weights are kept at the start, after epochs {', '.join(map(str, prune.rewind_epochs))} and at the end.",
-            f"2. Masks: the smallest final weights go ({prune.scope}; {marks}). Kernels only, never biases or batch norm.",
+            f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
+            f"{recipe.schedule}. Weights are kept at the start, after epochs {rewind_epochs} and at the end.",
+            f"2. Masks: the smallest final weights go ({prune.scope}; {marks}). "
+            "Kernels only, never biases or batch norm.",
             f"3. Tickets: mask × weights of the rewind epoch, trained from there to epoch {recipe.epochs}: "
             f"{kinds.get('ticket', 0)} cells. Controls: {controls}.",
             "4. Report: test accuracy at the last epoch against remaining weights.",
@@ -179,11 +205,12 @@ def dense_summary(home: Store, seed: int) -> None:
     )
     found = read_masks(home, seed)
     for level in levels(home.experiment.prune):
-        mask = found.masks[str(level)]
-        line = f"  {level}: threshold {found.thresholds[str(level)]:.4g}, {mask.sum()} of {mask.size} prunable weights stay"
+        mask, threshold = found.masks[str(level)], found.thresholds[str(level)]
+        line = f"  {level}: threshold {threshold:.4g}, {mask.sum()} of {mask.size} prunable weights stay"
         empty = masks.emptied(mask, found.network)
         if empty:
-            line += f"; WARNING: nothing is left of {len(empty)} kernels ({', '.join(empty[:3])}{', …' if len(empty) > 3 else ''})"
+            names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
+            line += f"; WARNING: nothing is left of {len(empty)} kernels ({names})"
         console.print(line, markup=False)
 
 

@@ -7,8 +7,10 @@ The original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), thei
 from __future__ import annotations
 
 import io
+import lzma
 import pickle
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +21,7 @@ from sweep.errors import Refused
 from sweep.experiment import Data
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+PICTURES = (".jpg", ".jpeg", ".png")
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
@@ -28,11 +31,12 @@ def read(data: Data) -> Dataset:
         members = dict(_members(path))
         if any(name.endswith(".bin") for name in members):
             train, test = _binary(members)
-        elif any(name.endswith((".jpg", ".png")) for name in members):
+        elif any(name.lower().endswith(PICTURES) for name in members):
             train, test = _pictures(members, "train"), _pictures(members, "test")
         else:
             train, test = _python(members)
-    except (OSError, EOFError, tarfile.TarError, pickle.UnpicklingError, KeyError, ValueError) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pickle.UnpicklingError,
+            LookupError, TypeError, AttributeError, ValueError) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise Refused(
             f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {WANTED['cifar10']}"
@@ -51,13 +55,13 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         for member in archive:
             name = PurePosixPath(member.name)
             if member.isfile() and _wanted(name.name):
-                file = archive.extractfile(member)
-                assert file is not None
-                yield "/".join(name.parts[-3:]), file.read()
+                content = archive.extractfile(member)
+                assert content is not None
+                yield "/".join(name.parts[-3:]), content.read()
 
 
 def _wanted(name: str) -> bool:
-    return name.startswith(("data_batch_", "test_batch")) or name.endswith((".jpg", ".png"))
+    return name.startswith(("data_batch_", "test_batch")) or name.lower().endswith(PICTURES)
 
 
 def _one(members: dict[str, bytes], stem: str) -> bytes:
@@ -108,9 +112,10 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
     images, labels = [], []
     for name, content in sorted(members.items()):
         part, label, _ = name.split("/")
-        if part == split:
+        if part == split and label in CLASSES:
             images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
             labels.append(CLASSES.index(label))
-    if not images:
-        raise KeyError(f"no pictures under {split}/")
+    absent = [name for i, name in enumerate(CLASSES) if i not in labels]
+    if absent:  # also how a tar file that was cut off between two members looks
+        raise LookupError(f"no pictures under {split}/{absent[0]}/")
     return Images(np.stack(images), np.array(labels, np.int32))

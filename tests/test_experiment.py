@@ -1,0 +1,347 @@
+"""Experiments: files in, checked dataclasses out, and a hash that names what they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from sweep.errors import Refused
+from sweep.experiment import Cluster, Data, Experiment, Model, Recipe, check
+from sweep.experiment_file import dump, load
+
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+
+# These never change: they name results that exist. Where one differs, take the change back, or give the changed
+# experiment a new file.
+PUBLISHED = {
+    "cifar10_mobilenet_v2": "fb1ccf896f",
+    "cifar10_resnet20": "b8be89446f",
+    "dry_run": "3bd71836e2",
+    "imagenet_mobilenet_v2": "6735f8f2d8",
+}
+
+# Nor do these: a hash covers only what differs from its default, so another default would change in silence what a
+# published experiment computes. New fields are added here with the value that changes nothing.
+DEFAULTS = {
+    "model": {"name": "mobilenet_v2", "width": 1.0},
+    "data": {
+        "name": "cifar10",
+        "image_size": 0,
+        "validation": 0,
+        "pad": 0,
+        "flip": False,
+        "classes": 0,
+        "images": 0,
+    },
+    "recipe": {
+        "epochs": 30,
+        "batch": 128,
+        "optimizer": "sgd",
+        "learning_rate": 0.1,
+        "reference_batch": 0,
+        "momentum": 0.9,
+        "nesterov": False,
+        "weight_decay": 0.0,
+        "schedule": "cosine",
+        "warmup_epochs": 0.0,
+        "milestones": (),
+        "gamma": 0.1,
+        "decay": 0.98,
+        "label_smoothing": 0.0,
+        "clip_norm": 0.0,
+        "ema": 0.0,
+        "mixup": 0.0,
+        "cutmix": 0.0,
+        "first_size": 0,
+        "full_size_epoch": 0,
+        "stop_at": 0.0,
+        "norm_momentum": 0.9,
+        "precision": "float32",
+    },
+    "prune": {
+        "quantiles": (),
+        "thresholds": (),
+        "scope": "global",
+        "rewind_epochs": (0,),
+        "controls": (),
+        "control_quantiles": (),
+        "control_rewind_epochs": (),
+    },
+    "seeds": (0,),
+}
+
+SMALL = """
+model: {name: resnet20}
+data: {name: digits, validation: 10}
+recipe: {epochs: 4, batch: 8}
+prune: {quantiles: [0.5, 0.9], rewind_epochs: [0, 2]}
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes an experiment file and loads it."""
+
+    def write_and_load(text: str = SMALL, *overrides: str, name: str = "small") -> Experiment:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text)
+        return load(path, overrides)
+
+    return write_and_load
+
+
+# ---- identity
+
+
+def test_every_published_experiment_is_pinned():
+    assert {path.stem for path in EXPERIMENTS.glob("*.yaml")} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize(("name", "pinned"), PUBLISHED.items())
+def test_the_hash_of_a_published_experiment_never_changes(name, pinned):
+    experiment = load(EXPERIMENTS / f"{name}.yaml")
+    assert (experiment.hash, experiment.folder) == (pinned, f"{name}-{pinned}")
+
+
+def identifying(part) -> dict:
+    """Every field that is part of the hash, with its value."""
+    found = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.metadata.get("identity", True)}
+    return {name: identifying(v) if dataclasses.is_dataclass(v) else v for name, v in found.items()}
+
+
+def test_the_defaults_that_published_experiments_rely_on_never_change():
+    assert identifying(Experiment()) == DEFAULTS
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_resolved_experiment_loads_as_an_equal_one_under_any_file_name(name, written):
+    experiment = load(EXPERIMENTS / f"{name}.yaml")
+    again = written(dump(experiment), name="other")
+    assert again == experiment
+    assert again.folder == experiment.folder
+
+
+def test_the_resolved_experiment_holds_every_field(written):
+    import yaml
+
+    resolved = yaml.safe_load(dump(written()))
+    assert set(resolved) == {f.name for f in dataclasses.fields(Experiment)}
+    assert set(resolved["recipe"]) == {f.name for f in dataclasses.fields(Recipe)}
+    assert set(resolved["cluster"]) == {f.name for f in dataclasses.fields(Cluster)}
+
+
+SAME = [
+    "data.path=/elsewhere",
+    "name=renamed",
+    "cluster.nodes=2",
+    "cluster.partition=gpu",
+    "cluster={nodes: 3, options: [--constraint=a100]}",
+    "recipe.xla=off",
+    "recipe.checkpoint_minutes=1",
+    "recipe.momentum=0.9",  # its default
+    "recipe.ema=0",  # its default, written as a whole number
+    "model.width=1",
+    "seeds=[0]",
+    "prune.controls=[]",
+]
+
+
+@pytest.mark.parametrize("override", SAME)
+def test_defaults_names_and_places_do_not_change_the_hash(written, override):
+    assert written(SMALL, override).hash == written().hash
+
+
+OTHER = [
+    "recipe.epochs=5",
+    "recipe.batch=16",
+    "recipe.nesterov=true",
+    "recipe.precision=bfloat16",
+    "model.width=0.5",
+    "model.name=resnet56",
+    "data.validation=11",
+    "prune.quantiles=[0.5]",
+    "prune.quantiles=[0.9, 0.5]",
+    "prune.scope=layerwise",
+    "prune.controls=[fresh]",
+    "seeds=[1]",
+]
+
+
+def test_every_change_of_what_is_computed_gives_a_hash_of_its_own(written):
+    hashes = {written(SMALL, override).hash for override in OTHER} | {written().hash}
+    assert len(hashes) == len(OTHER) + 1
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"data": Data(path="/elsewhere")}, {"recipe": Recipe(xla="off")}], ids=["data.path", "recipe.xla"]
+)
+def test_places_do_not_change_the_hash_of_a_section_at_its_defaults(elsewhere):
+    assert Experiment(**elsewhere).hash == Experiment().hash
+
+
+def test_a_field_added_with_a_default_leaves_old_hashes_alone(written):
+    old = written()
+
+    @dataclasses.dataclass(frozen=True)
+    class Later(Recipe):
+        added: float = 0.25
+
+    recipes = [Later(**dataclasses.asdict(old.recipe), **more) for more in ({}, {"added": 0.5})]
+    later, used = (dataclasses.replace(old, recipe=recipe) for recipe in recipes)
+    assert later.hash == old.hash != used.hash
+
+
+# ---- reading
+
+
+def test_the_file_name_names_the_experiment_unless_it_says_otherwise(written):
+    assert written(SMALL, name="mine").name == "mine"
+    assert written(SMALL + "name: given\n", name="mine").name == "given"
+
+
+def test_what_is_not_written_has_its_default(written):
+    experiment = written("{}")
+    assert experiment == Experiment(name="small")
+    assert (experiment.model, experiment.recipe.momentum) == (Model("mobilenet_v2", 1.0), 0.9)
+
+
+def test_lists_become_tuples_and_whole_numbers_become_floats_where_floats_are_meant(written):
+    experiment = written(SMALL, "model.width=2", "prune.quantiles=[0, 0.5]")
+    assert (experiment.model.width, experiment.prune.quantiles) == (2.0, (0.0, 0.5))
+    assert isinstance(experiment.model.width, float) and isinstance(experiment.prune.quantiles[0], float)
+
+
+@pytest.mark.parametrize("text", ["1e-4", "'0.0001'", "1.0e-4", "0.0001"])
+def test_small_numbers_may_be_written_in_any_way(written, text):
+    assert written(SMALL, f"recipe.weight_decay={text}").recipe.weight_decay == 1e-4
+
+
+@pytest.mark.parametrize(("text", "expected"), [("on", "on"), ("off", "off"), ("'on'", "on"), ("auto", "auto")])
+def test_a_bare_on_or_off_is_the_word_where_a_word_is_meant(written, text, expected):
+    assert written(SMALL, f"recipe.xla={text}").recipe.xla == expected
+
+
+def test_overrides_set_fields_and_the_last_one_wins(written):
+    experiment = written(SMALL, "recipe.epochs=9", "cluster.qos=high", "seeds=[1, 2]", "recipe.epochs=7")
+    assert (experiment.recipe.epochs, experiment.cluster.qos, experiment.seeds) == (7, "high", (1, 2))
+    assert experiment.recipe.batch == 8  # the rest of the section stays
+
+
+def test_the_value_of_an_override_may_hold_an_equals_sign(written):
+    assert written(SMALL, "data.path=/a=b").data.path == "/a=b"
+
+
+# ---- refusals: one line that says what is wrong, where, and what would be right
+
+REFUSED_OVERRIDES = {
+    "unknown key": ("recipe.epoch=3", "recipe.epoch: no such key; did you mean epochs?"),
+    "unknown section": ("recipes.epochs=3", "recipes: no such key; did you mean recipe?"),
+    "unlike any key": ("model.zzz=3", "model.zzz: no such key; there are name, width"),
+    "fraction for a count": ("recipe.epochs=2.5", "recipe.epochs: received 2.5, expected a whole number"),
+    "text for a count": ("recipe.epochs=many", "recipe.epochs: received 'many', expected a whole number"),
+    "truth for a count": ("recipe.epochs=true", "recipe.epochs: received True, expected a whole number"),
+    "nothing for a count": ("recipe.epochs=", "recipe.epochs: received None, expected a whole number"),
+    "text for a number": ("recipe.momentum=high", "recipe.momentum: received 'high', expected a number"),
+    "not a number": ("recipe.learning_rate=.nan", "recipe.learning_rate: received nan, expected a number"),
+    "count for a truth": ("data.flip=1", "data.flip: received 1, expected true or false"),
+    "number for text": ("name=5", "name: received 5, expected text"),
+    "one for a list": ("prune.quantiles=0.5", "prune.quantiles: received 0.5, expected a list"),
+    "text in a list": ("prune.quantiles=[0.5, x]", "prune.quantiles[1]: received 'x', expected a number"),
+    "value for a section": ("recipe=3", "recipe: received 3, expected a section with keys epochs, batch"),
+    "unknown word": ("recipe.optimizer=sdg", "recipe.optimizer: received 'sdg', expected one of sgd, adamw"),
+    "unknown control": ("prune.controls=[frsh]", "prune.controls[0]: received 'frsh', expected one of fresh, shuffled"),
+    "unknown network": ("model.name=resnet21", "model.name: received 'resnet21', expected one of mobilenet_v2, "),
+    "no width": ("model.width=0", "model.width: received 0.0, expected more than 0"),
+    "quantile of 1": ("prune.quantiles=[1.0]", "prune.quantiles: received 1.0, expected 0 up to, not including, 1"),
+    "quantile below 0": ("prune.quantiles=[-0.1]", "prune.quantiles: received -0.1, expected 0 up to"),
+    "quantile in percent": ("prune.quantiles=[90]", "prune.quantiles: received 90.0, expected 0 up to"),
+    "same quantile twice": ("prune.quantiles=[0.5, 0.50]", "prune.quantiles: received [0.5, 0.5], expected each value"),
+    "threshold below 0": ("prune.thresholds=[-1]", "prune.thresholds: received -1.0, expected 0 or more"),
+    "rewind past the end": (
+        "prune.rewind_epochs=[4]",
+        "prune.rewind_epochs: received 4, expected an epoch from 0 to 3",
+    ),
+    "rewind below 0": ("prune.rewind_epochs=[-1]", "prune.rewind_epochs: received -1, expected an epoch from 0 to 3"),
+    "end before a rewind": ("recipe.epochs=2", "prune.rewind_epochs: received 2, expected an epoch from 0 to 1"),
+    "control elsewhere": ("prune.control_quantiles=[0.7]", "expected some of prune.quantiles"),
+    "control rewound elsewhere": ("prune.control_rewind_epochs=[1]", "expected some of prune.rewind_epochs"),
+    "duplicate seeds": ("seeds=[1, 1]", "seeds: received [1, 1], expected each once"),
+    "negative seed": ("seeds=[-1]", "seeds: received [-1], expected each once, 0 or more"),
+    "no seed": ("seeds=[]", "seeds: received [], expected at least one"),
+    "no epoch": ("recipe.epochs=0", "recipe.epochs: received 0, expected 1 or more"),
+    "warm-up to the end": ("recipe.warmup_epochs=4", "recipe.warmup_epochs: received 4.0, expected less than 4 epochs"),
+    "milestones without steps": ("recipe.milestones=[1]", "recipe.milestones: received [1], expected epochs where"),
+    "steps without milestones": ("recipe.schedule=step", "recipe.milestones: received [], expected epochs where"),
+    "milestones that fall": ("recipe={epochs: 4, schedule: step, milestones: [3, 1]}", "expected rising epochs"),
+    "momentum of 1": ("recipe.momentum=1", "recipe.momentum: received 1.0, expected 0 up to, not including, 1"),
+    "weight growth": ("recipe.weight_decay=-1", "recipe.weight_decay: received -1.0, expected 0 (off) or more"),
+    "half a resizing": ("recipe.first_size=16", "recipe.first_size: received 16, expected recipe.full_size_epoch"),
+    "stop without validation": ("data={name: digits}", "recipe.stop_at: received 0.9, expected data.validation above"),
+    "classes of real data": ("data.classes=3", "data.classes: received 3, expected nothing"),
+    "synthetic without size": (
+        "data={name: synthetic, classes: 2, images: 9}",
+        "data.image_size: received 0, expected",
+    ),
+    "memory in words": ("cluster.memory_per_gpu=lots", "cluster.memory_per_gpu: received 'lots', expected a size"),
+    "cell across nodes": ("cluster.gpus_per_cell=3", "cluster.gpus_per_cell: received 3, expected a divisor"),
+}
+
+
+def refusal(call) -> str:
+    with pytest.raises(Refused) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(("override", "message"), REFUSED_OVERRIDES.values(), ids=REFUSED_OVERRIDES)
+def test_a_wrong_value_is_refused_with_its_place_in_one_line(written, override, message):
+    text = SMALL.replace("epochs: 4", "epochs: 4, stop_at: 0.9")
+    said = refusal(lambda: written(text, override))
+    assert message in said
+    assert "small.yaml: " in said
+
+
+REFUSED_FORMS = {
+    "no equals sign": ("recipe.epochs", "'recipe.epochs': expected key.sub=value, such as recipe.epochs=30"),
+    "bad value": ("seeds=[1, 2", "'seeds=[1, 2': the value is not YAML"),
+    "inside a value": ("recipe.epochs.more=3", "'recipe.epochs.more=3': epochs is not a section"),
+}
+
+
+@pytest.mark.parametrize(("override", "message"), REFUSED_FORMS.values(), ids=REFUSED_FORMS)
+def test_a_malformed_override_is_refused_with_its_text(written, override, message):
+    assert refusal(lambda: written(SMALL, override)) == message
+
+
+REFUSED_FILES = {
+    "bad YAML": ("model: [resnet20", "small.yaml: not YAML: "),
+    "a list": ("- model\n- data\n", "small.yaml: expected sections such as model:, data:, recipe:, prune:"),
+    "a word": ("resnet20", "small.yaml: expected sections such as"),
+    "nothing": ("", "small.yaml: expected sections such as"),
+    "an empty section": ("model:\n", "small.yaml: model: received None, expected a section with keys name, width"),
+    "a misspelt key": ("model: {nme: resnet20}", "small.yaml: model.nme: no such key; did you mean name?"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED_FILES.values(), ids=REFUSED_FILES)
+def test_a_wrong_file_is_refused_with_its_name_in_one_line(written, text, message):
+    assert message in refusal(lambda: written(text))
+
+
+def test_a_missing_file_and_a_folder_are_refused_with_their_name(tmp_path):
+    said = refusal(lambda: load(tmp_path / "none.yaml"))
+    assert said == f"{tmp_path / 'none.yaml'}: No such file or directory; expected an experiment file"
+    assert "Is a directory; expected an experiment file" in refusal(lambda: load(tmp_path))
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    assert "binary.yaml: not YAML: " in refusal(lambda: load(tmp_path / "binary.yaml"))
+
+
+def test_the_defaults_make_sense():
+    check(Experiment(name="defaults"))
