@@ -52,7 +52,7 @@ class Program:
                 f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images"
             )
         self.steps = len(dataset.train) // self.recipe.batch
-        self._feeds: dict[int, Resident | Streamed] = {}
+        self._feeds: dict[int, tuple[Split, Resident | Streamed]] = {}
         self._state = self._variables()
         jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
         compiled = partial(tf.function, jit_compile=True) if jit else tf.function
@@ -116,9 +116,10 @@ class Program:
     # Training ---------------------------------------------------------------------------------------------------
 
     def feed(self, split: Split) -> Resident | Streamed:
+        """How the split reaches the devices; made once. The split is kept with it, so that its id stays its own."""
         if id(split) not in self._feeds:
-            self._feeds[id(split)] = feed(split, self.devices, self.dataset.image_size)
-        return self._feeds[id(split)]
+            self._feeds[id(split)] = split, feed(split, self.devices, self.dataset.image_size)
+        return self._feeds[id(split)][1]
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
         """Steps first … last - 1 of the epoch. `batch` is the one batch of a single streamed step."""

@@ -112,7 +112,9 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
     images, labels = [], []
     for name, content in sorted(members.items()):
         part, label, _ = name.split("/")
-        if part == split and label in CLASSES:
+        if part == split:
+            if label not in CLASSES:
+                raise LookupError(f"{name} is of no class of CIFAR-10")
             images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
             labels.append(CLASSES.index(label))
     absent = [name for i, name in enumerate(CLASSES) if i not in labels]

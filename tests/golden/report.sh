@@ -1,0 +1,17 @@
+#!/bin/bash
+#SBATCH --job-name=small-report
+#SBATCH --partition=gpu
+#SBATCH --account=vision
+#SBATCH --qos=long
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=6
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=results/small-0123abcdef/slurm/logs/report-%j.out
+#SBATCH --constraint=a100
+#SBATCH --exclusive
+set -euo pipefail
+module load cuda
+source .venv/bin/activate
+lottery report results/small-0123abcdef

@@ -1,0 +1,71 @@
+"""Made-up experiments and results folders: what trainings would leave, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from models import Network, Weights, build
+from sweep import store
+from sweep.errors import Refused
+from sweep.experiment import Data, Experiment, Model, Prune, Recipe, check
+from sweep.store import Store
+from sweep.worker import folder_of
+
+
+def experiment(name: str = "small", data: Data | None = None, seeds: tuple[int, ...] = (0,), **prune) -> Experiment:
+    """Four epochs, two quantiles, rewound to epochs 0 and 2, unless `prune` says otherwise."""
+    prune = {"quantiles": (0.5, 0.9), "rewind_epochs": (0, 2)} | prune
+    recipe = Recipe(epochs=4, batch=8)
+    made = Experiment(name, Model("mobilenet_v2_small", 0.35), data or Data("digits"), recipe, Prune(**prune), seeds)
+    check(made)
+    return made
+
+
+@cache
+def network() -> Network:
+    return build("mobilenet_v2_small", image_size=8, channels=1, classes=10, width=0.35)
+
+
+def write_snapshot(home: Store, weights: Weights, epoch: int | None, seed: int = 0) -> Path:
+    """A snapshot as the dense run leaves it; `epoch` None: the final one."""
+    path = home.snapshot(seed, epoch)
+    shape = {"image_size": 8, "channels": 1, "classes": 10, "width": 0.35}
+    store.write_snapshot(path, network(), weights, {"epoch": epoch or 0, **shape})
+    return path
+
+
+def finish(home: Store, task: str, top1: float, **more) -> Path:
+    """The result.json of a training."""
+    folder = folder_of(home, task)
+    scores = {"top1": top1, "top5": 0.99, "loss": 0.25}
+    result = {"test": scores, "validation": {"top1": top1 - 0.01}, "epochs": 4, "seconds": 12.5, "devices": 1}
+    store.write_json(folder / "result.json", result | {"hardware": "CPU"} | more)
+    return folder
+
+
+def fail(home: Store, task: str, reason: str) -> Path:
+    folder = folder_of(home, task)
+    store.write_json(folder / "failure.json", {"task": task, "reason": reason, "traceback": ""})
+    return folder
+
+
+def epochs(folder: Path, count: int, seconds: float = 2.0) -> None:
+    """The metrics of `count` epochs, each of `seconds` with half a second of evaluation."""
+    for epoch in range(1, count + 1):
+        store.append_metrics(folder, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5})
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The one line with which `call` refuses."""
+    with pytest.raises(Refused) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def files_under(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

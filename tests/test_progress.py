@@ -1,0 +1,93 @@
+"""Progress in a log: plain lines now and then, with the time that is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep import progress
+from sweep.progress import Work, duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (7.25, "7.2 s"),
+        (59.9, "59.9 s"),
+        (60, "1 min 00 s"),
+        (75, "1 min 15 s"),
+        (3599.9, "59 min 59 s"),
+        (3600, "1 h 00 min"),
+        (3 * 3600 + 120, "3 h 02 min"),
+        (100 * 3600, "100 h 00 min"),
+    ],
+)
+def test_a_duration_is_said_in_the_units_a_person_would_use(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves: `clock(5)` lets five seconds pass."""
+    now = [1000.0]
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return passes
+
+
+@pytest.fixture
+def often(monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+
+
+def test_the_first_report_starts_the_clock(clock, often, capsys):
+    with Work("training", 10) as work:
+        clock(500)  # compiling, once
+        work.at(2)
+        assert capsys.readouterr().out == ""
+        clock(4)
+        work.at(4, "epoch 1/3")
+    assert capsys.readouterr().out == "training: 40%, 12.0 s left  epoch 1/3\n"
+
+
+def test_what_was_done_before_does_not_count_as_speed(clock, often, capsys):
+    with Work("resumed", 100, done=80) as work:
+        work.at(80)
+        clock(10)
+        work.at(90)
+    assert capsys.readouterr().out.startswith("resumed: 90%, 10.0 s left")
+
+
+def test_at_the_end_nothing_is_left(clock, often, capsys):
+    with Work("training", 4) as work:
+        work.at(1)
+        clock(3)
+        work.at(4)
+    assert capsys.readouterr().out.startswith("training: 100%, 0.0 s left")
+
+
+def test_lines_are_as_far_apart_as_a_log_can_bear(clock, capsys):
+    with Work("training", 100) as work:
+        for done in range(100):
+            work.at(done)
+            clock(1)
+    assert len(capsys.readouterr().out.splitlines()) == 99 // progress.LINE_SECONDS
+
+
+def test_a_report_without_progress_says_nothing(clock, often, capsys):
+    with Work("training", 4) as work:
+        work.at(1)
+        clock(60)
+        work.at(1)
+    assert capsys.readouterr().out == ""
+
+
+def test_quiet_work_says_nothing(clock, often, capsys):
+    with Work("training", 4, quiet=True) as work:
+        for done in range(4):
+            work.at(done)
+            clock(60)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,281 @@
+"""The store: a file exists only complete, and nothing half-written is ever read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from models import Weights, build
+from sweep import store
+from sweep.experiment_file import dump, load
+from sweep.status import states
+from sweep.store import Store, open_store
+from tests import made_up
+from tests.made_up import files_under, refusal
+
+ARRAYS = {
+    "flat": np.array([1.5, -0.0, np.inf, 1e-40], np.float32),
+    "group/counts": np.array([[1, 2], [3, 2**40]], np.int64),
+    "group/bits": np.array([7, 255], np.uint8),
+    "single": np.array(0.1, np.float64),
+    "empty": np.zeros((0, 3), np.float32),
+}
+ATTRIBUTES = {"epoch": 3, "share": 0.25, "hash": "0123abcdef", "stopped": True}
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "arrays.h5"
+    store.write_arrays(path, ARRAYS, ATTRIBUTES)
+    return path
+
+
+# ---- one step from the old file to the new
+
+
+def test_a_new_file_replaces_the_old_one(tmp_path):
+    path = tmp_path / "below" / "text.txt"
+    store.write_text(path, "old")
+    store.write_text(path, "new")
+    assert (path.read_text(), files_under(tmp_path)) == ("new", ["below", "below/text.txt"])
+
+
+def test_until_the_end_of_the_writing_the_old_file_is_there_whole(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("old")
+    with store.replacing(path) as beside:
+        beside.write_text("new")
+        assert path.read_text() == "old"
+        assert beside.parent == path.parent  # a rename within one file system
+    assert path.read_text() == "new"
+
+
+def test_a_fault_while_writing_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), store.replacing(path) as beside:
+        beside.write_text("half of the n")
+        raise ZeroDivisionError
+    assert (path.read_text(), files_under(tmp_path)) == ("old", ["text.txt"])
+
+
+def test_a_fault_while_writing_a_first_file_leaves_none(tmp_path):
+    with pytest.raises(TypeError):
+        store.write_arrays(tmp_path / "arrays.h5", {"good": np.zeros(3), "bad": np.array([object()])}, {})
+    assert files_under(tmp_path) == []
+
+
+def test_a_fault_while_renaming_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "text.txt"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        store.write_text(path, "new")
+    assert (path.read_text(), files_under(tmp_path)) == ("old", ["text.txt"])
+
+
+def test_what_an_interrupted_writer_left_beside_a_file_is_never_read(tmp_path):
+    home = Store(tmp_path, made_up.experiment())
+    whole = made_up.write_snapshot(home, made_up.network().initial(0), None)
+    for path in (
+        home.snapshot(0, 0),
+        home.masks(0),
+        home.dense(0) / "result.json",
+        home.cell("ticket-q0.5-k0-seed0") / "result.json",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.123.tmp").write_bytes(whole.read_bytes())
+    assert {state.state for state in states(home)} == {"waiting"}
+    assert "no such file" in refusal(lambda: store.read_snapshot(home.snapshot(0, 0), made_up.network()))
+    assert "no such file" in refusal(lambda: store.read_arrays(home.masks(0)))
+
+
+# ---- arrays
+
+
+def test_arrays_and_attributes_come_back_as_they_were(written):
+    arrays, attributes = store.read_arrays(written)
+    assert set(arrays) == set(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+        assert arrays[name].tobytes() == array.tobytes()
+    assert attributes == ATTRIBUTES
+
+
+def test_attributes_come_back_as_plain_numbers_and_text(written):
+    _, attributes = store.read_arrays(written)
+    assert {key: type(value) for key, value in attributes.items()} == {k: type(v) for k, v in ATTRIBUTES.items()}
+
+
+def damaged(path, how: str) -> None:
+    whole = path.read_bytes()
+    parts = {
+        "cut to half": whole[: len(whole) // 2],
+        "cut by one byte": whole[:-1],
+        "cut to its first bytes": whole[:64],
+        "empty": b"",
+        "text": b"epoch,accuracy\n1,0.5\n" * 40,
+    }
+    path.write_bytes(parts[how])
+
+
+@pytest.mark.parametrize("how", ["cut to half", "cut by one byte", "cut to its first bytes", "empty", "text"])
+def test_a_damaged_file_is_refused_by_name_in_one_line(written, how):
+    damaged(written, how)
+    said = refusal(lambda: store.read_arrays(written))
+    assert said.startswith(f"{written}: truncated or not HDF5 (")
+    assert said.endswith("; delete it and run again")
+
+
+def test_a_missing_file_is_refused_by_name_in_one_line(tmp_path):
+    path = tmp_path / "none.h5"
+    assert refusal(lambda: store.read_arrays(path)) == f"{path}: no such file; the step that writes it has not run"
+
+
+def test_a_damaged_json_file_is_refused_by_name_in_one_line(tmp_path):
+    path = tmp_path / "result.json"
+    store.write_json(path, {"test": {"top1": 0.5}})
+    assert store.read_json(path) == {"test": {"top1": 0.5}}
+    path.write_text(path.read_text()[:-5])
+    assert refusal(lambda: store.read_json(path)) == f"{path}: not readable as JSON; delete it and run again"
+
+
+# ---- snapshots
+
+
+def hard_weights() -> Weights:
+    """Initial weights with the values that careless writing changes."""
+    weights = made_up.network().initial(3)
+    weights.kernels[:5] = [0.0, -0.0, 1e-45, -3.4e38, np.nan]
+    return weights
+
+
+def test_a_snapshot_comes_back_bit_for_bit(tmp_path):
+    weights, path = hard_weights(), tmp_path / "epoch-0002.h5"
+    store.write_snapshot(path, made_up.network(), weights, {"epoch": 2})
+    again = store.read_snapshot(path, made_up.network())
+    assert [part.dtype for part in again] == [np.float32] * 3
+    assert [part.tobytes() for part in again] == [part.tobytes() for part in weights]
+
+
+def test_a_snapshot_names_its_variables_and_its_network(tmp_path):
+    path, network = tmp_path / "epoch-0002.h5", made_up.network()
+    store.write_snapshot(path, network, network.initial(0), {"epoch": 2})
+    arrays, attributes = store.read_arrays(path)
+    assert {name: array.shape for name, array in arrays.items()} == {v.name: v.shape for v in network.variables}
+    assert attributes == {"network": "mobilenet_v2_small", "epoch": 2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "resnet20", "classes": 10, "width": 0.35},
+        {"name": "mobilenet_v2_small", "classes": 9, "width": 0.35},
+        {"name": "mobilenet_v2_small", "classes": 10, "width": 1.0},
+    ],
+    ids=["another architecture", "another number of classes", "another width"],
+)
+def test_a_snapshot_of_another_network_is_refused(tmp_path, other):
+    path, network = tmp_path / "final.h5", made_up.network()
+    store.write_snapshot(path, network, network.initial(0), {})
+    said = refusal(lambda: store.read_snapshot(path, build(**other, image_size=8, channels=1)))
+    assert said.startswith(f"{path}: {other['name']}: ")
+    assert said.endswith("; the file belongs to another network")
+
+
+def test_every_snapshot_of_every_seed_has_a_place_of_its_own(tmp_path):
+    home = Store(tmp_path, made_up.experiment(seeds=(0, 1)))
+    places = [home.snapshot(seed, epoch) for seed in (0, 1) for epoch in (None, 0, 1, 10, 1000, 10000)]
+    assert len(set(places)) == len(places)
+    assert home.masks(0) != home.masks(1)
+
+
+# ---- metrics
+
+
+def test_metrics_are_read_in_the_order_they_were_written(tmp_path):
+    assert store.read_metrics(tmp_path / "none") == []
+    made_up.epochs(tmp_path / "cell", 3)
+    assert [line["epoch"] for line in store.read_metrics(tmp_path / "cell")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("torn", ['{"epoch": 3, "train_lo', "{", '{"epoch": 3}'])
+def test_a_last_line_without_its_end_is_ignored(tmp_path, torn):
+    made_up.epochs(tmp_path, 2)
+    with open(tmp_path / "metrics.jsonl", "a") as f:
+        f.write(torn)
+    assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [1, 2]
+
+
+def test_trimming_drops_the_lines_that_are_not_kept_and_a_torn_one(tmp_path):
+    made_up.epochs(tmp_path, 3)
+    with open(tmp_path / "metrics.jsonl", "a") as f:
+        f.write('{"epoch": 4, "tr')
+    before = store.read_metrics(tmp_path)
+    store.trim_metrics(tmp_path, lambda line: line["epoch"] <= 2)
+    assert store.read_metrics(tmp_path) == before[:2]
+    made_up.epochs(tmp_path, 1)  # what is written next stands on a line of its own
+    assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [1, 2, 1]
+
+
+def test_trimming_metrics_that_do_not_exist_makes_no_file(tmp_path):
+    store.trim_metrics(tmp_path, lambda line: True)
+    assert files_under(tmp_path) == []
+
+
+# ---- the folder of an experiment
+
+
+def test_a_new_folder_holds_the_resolved_experiment_and_nothing_else(tmp_path):
+    experiment = made_up.experiment()
+    home = open_store(experiment, tmp_path / "results" / experiment.folder)
+    assert (home.root, home.experiment) == (tmp_path / "results" / experiment.folder, experiment)
+    assert files_under(home.root) == ["experiment.yaml"]
+    assert load(home.root / "experiment.yaml") == experiment
+
+
+def test_a_folder_of_another_experiment_is_refused_and_left_alone(tmp_path):
+    mine, other = made_up.experiment(), made_up.experiment(quantiles=(0.7,))
+    open_store(other, tmp_path)
+    said = refusal(lambda: open_store(mine, tmp_path))
+    assert said.startswith(f"{tmp_path / 'experiment.yaml'}: hash {other.hash}, expected {mine.hash}: ")
+    assert load(tmp_path / "experiment.yaml") == other
+
+
+def test_a_damaged_experiment_file_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "experiment.yaml").write_text(dump(made_up.experiment())[:-40] + "[")
+    before = (tmp_path / "experiment.yaml").read_text()
+    assert str(tmp_path / "experiment.yaml") in refusal(lambda: open_store(made_up.experiment(), tmp_path))
+    assert (tmp_path / "experiment.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("below", ["", "results/small"])
+def test_a_place_that_cannot_be_written_is_refused_in_one_line(tmp_path, below):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    said = refusal(lambda: open_store(made_up.experiment(), in_the_way / below))
+    assert said.startswith(str(in_the_way))
+    assert said.endswith("; expected a folder that can be written")
+    assert files_under(tmp_path) == ["file"]
+
+
+def test_the_same_work_with_its_data_elsewhere_is_put_on_record(tmp_path):
+    experiment = made_up.experiment()
+    open_store(experiment, tmp_path)
+    moved = dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, path="elsewhere"))
+    assert open_store(moved, tmp_path).experiment.data.path == "elsewhere"
+    assert load(tmp_path / "experiment.yaml") == moved
+
+
+def test_opening_an_unchanged_folder_writes_nothing(tmp_path):
+    open_store(made_up.experiment(), tmp_path)
+    before = (tmp_path / "experiment.yaml").stat()
+    open_store(made_up.experiment(), tmp_path)
+    after = (tmp_path / "experiment.yaml").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

@@ -1,0 +1,363 @@
+"""The method while it trains: what DESIGN calls its invariants, on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models import Weights
+from sweep import store
+from sweep.errors import Diverged, Interrupted, Refused
+from tests.conftest import connected_mask, tiny
+
+
+def epoch(program, number: int = 0, seed: int = 0):
+    from sweep.recipe import epoch_of
+
+    return epoch_of(program.recipe, seed, number, len(program.dataset.train), program.dataset.image_size)
+
+
+def assert_equal_bits(one, other) -> None:
+    for a, b in zip(one, other, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def trained(program, start, folder: Path, **options):
+    from sweep.training import train
+
+    outcome = train(program, start, folder, "test", quiet=True, **options)
+    return outcome, program.weights()
+
+
+def start_at(program, number: int = 0, mask=None, seed: int = 0):
+    from sweep.training import Start
+
+    return Start(program.network.initial(seed), number, seed, mask)
+
+
+# ---- the mask
+
+
+def test_step_0_of_a_ticket_is_mask_times_snapshot_bit_for_bit(program):
+    run = program(tiny())
+    mask = connected_mask(run.network)
+    snapshot = run.network.initial(3)
+    run.load(snapshot, mask)
+    expected = snapshot.kernels.copy()
+    expected[~mask] = 0.0
+    assert_equal_bits(run.weights(), Weights(expected, snapshot.others, snapshot.statistics))
+
+
+OPTIMIZERS = {
+    "sgd": {"momentum": 0.0, "nesterov": False},
+    "momentum": {"nesterov": False},
+    "nesterov with decay": {"weight_decay": 1e-2},
+    "adamw": {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.1},
+    "clipping": {"clip_norm": 0.1},
+    "average": {"ema": 0.9},
+    "float16": {"precision": "float16"},
+    "everything": {"ema": 0.9, "clip_norm": 1.0, "mixup": 0.2, "cutmix": 1.0, "label_smoothing": 0.1},
+}
+
+
+@pytest.mark.parametrize("recipe", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_pruned_weights_are_exactly_zero_and_the_others_move(recipe, program):
+    run = program(tiny(**recipe))
+    mask = connected_mask(run.network)
+    begin = run.network.initial(0)
+    run.load(begin, mask)
+    for last in range(run.steps):  # after every single step
+        run.run(epoch(run), last, last + 1)
+        for weights in (run.weights(), run.final_weights()):
+            assert not weights.kernels[~mask].view(np.uint32).any(), "some pruned weight is not +0.0"
+    moved = run.weights().kernels[mask] != begin.kernels[mask]
+    assert moved.mean() > 0.99
+
+
+def test_the_mask_is_held_by_the_step_and_not_by_chance(program):
+    """The same test on a program without masks must fail."""
+    run = program(tiny(), use_mask=False)
+    mask = connected_mask(run.network)
+    begin = run.network.initial(0)
+    run.load(begin._replace(kernels=np.where(mask, begin.kernels, np.float32(0))))
+    run.run(epoch(run), 0, 1)
+    assert run.weights().kernels[~mask].any()
+
+
+def test_batch_norm_and_biases_are_trained_and_never_masked(program):
+    run = program(tiny())
+    run.load(run.network.initial(0), connected_mask(run.network, 0.3))
+    before = run.weights()
+    run.run(epoch(run), 0, run.steps)
+    after = run.weights()
+    assert (after.others != before.others).mean() > 0.95
+    assert (after.statistics != before.statistics).all()
+
+
+def test_weight_decay_acts_on_kernels_only(program):
+    ends = []
+    for decay in (0.0, 0.5):
+        run = program(tiny(weight_decay=decay, momentum=0.0, nesterov=False))
+        weights = run.network.initial(0)
+        run.load(weights)
+        run.run(epoch(run), 0, 1)
+        ends.append(run.weights())
+    plain, decayed = ends
+    rate = epoch(run).learning_rates[0]
+    np.testing.assert_allclose(decayed.kernels, plain.kernels - rate * 0.5 * weights.kernels, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(decayed.others, plain.others)
+
+
+def test_clipping_measures_the_surviving_weights_only():
+    from sweep.optimizer import clipped, masked
+
+    gradient = masked(np.array([3.0, 100.0], np.float32), np.array([True, False]))
+    kernels, others = clipped((gradient, np.array([4.0], np.float32)), 1.0)
+    np.testing.assert_allclose([*kernels, *others], [0.6, 0.0, 0.8], rtol=1e-6)
+
+
+def test_a_masked_gradient_is_plus_zero_even_where_it_was_nan():
+    from sweep.optimizer import masked
+
+    out = masked(np.array([-1.0, np.nan, 2.0], np.float32), np.array([False, False, True])).numpy()
+    assert out.tolist() == [0.0, 0.0, 2.0] and not np.signbit(out).any()
+
+
+# ---- the schedule, the data, the rewind
+
+
+def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_run(program, tmp_path):
+    run = program(tiny())
+    kept = {}
+
+    def keep(number: int) -> None:
+        kept[number] = run.state()
+
+    _, dense = trained(run, start_at(run), tmp_path / "dense", on_epoch=keep)
+    run.load(run.network.initial(9), np.ones(run.network.prunable, bool))
+    run.restore(kept[1])
+    for number in (1, 2):
+        run.run(epoch(run, number), 0, run.steps)
+    assert_equal_bits(run.weights(), dense)
+
+
+def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
+    run = program(tiny())
+    kept = {}
+    _, dense = trained(run, start_at(run), tmp_path, on_epoch=lambda n: kept.setdefault(n, run.state()))
+    run.restore(kept[1])
+    for number in (0, 1):
+        run.run(epoch(run, number), 0, run.steps)
+    assert run.weights().kernels.tobytes() != dense.kernels.tobytes()
+
+
+def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(program, tmp_path):
+    run = program(tiny())
+    snapshot = run.network.initial(5)
+    from sweep.training import Start
+
+    outcome, weights = trained(run, Start(snapshot, 1, 0), tmp_path)
+    lines = store.read_metrics(tmp_path)
+    assert outcome.epochs == 2 and [line["epoch"] for line in lines] == [2, 3]
+    run.load(snapshot)
+    assert not any(v.any() for name, v in run.state().items() if name.startswith("slot"))
+    for number in (1, 2):
+        run.run(epoch(run, number), 0, run.steps)
+    assert_equal_bits(run.weights(), weights)
+
+
+def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_path):
+    from sweep.training import Start
+
+    run = program(tiny())
+    trained(run, start_at(run), tmp_path / "dense")
+    trained(run, Start(run.network.initial(5), 1, 0), tmp_path / "ticket")
+    rates = [[line["learning_rate"] for line in store.read_metrics(tmp_path / name)] for name in ("dense", "ticket")]
+    assert rates[0][1:] == rates[1]
+
+
+def test_another_seed_sees_another_order_and_ends_elsewhere(program, tmp_path):
+    run = program(tiny())
+    weights = run.network.initial(0)
+    from sweep.training import Start
+
+    ends = [trained(run, Start(weights, 0, seed), tmp_path / str(seed))[1].kernels for seed in (0, 1)]
+    assert ends[0].tobytes() != ends[1].tobytes()
+
+
+# ---- killed and continued
+
+
+def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(program, tmp_path):
+    from sweep import training
+
+    run = program(tiny(ema=0.5))
+    mask = connected_mask(run.network)
+    whole, weights = trained(run, start_at(run, mask=mask), tmp_path / "whole")
+    folder = tmp_path / "pieces"
+    for _ in range(3 * run.steps + 1):  # one step at a time, another state in the program each time
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(training, "stoppable", stop_at_once)
+                pieces, end = trained(run, start_at(run, mask=mask), folder)
+            break
+        except Interrupted:
+            run.load(run.network.initial(77))
+    assert_equal_bits(end, weights)
+    assert pieces.test == whole.test and pieces.validation == whole.validation
+    timeless = [
+        [
+            {k: v for k, v in line.items() if "second" not in k and k not in ("step_ms", "data_wait_share")}
+            for line in lines
+        ]
+        for lines in (store.read_metrics(folder), store.read_metrics(tmp_path / "whole"))
+    ]
+    assert timeless[0] == timeless[1]
+
+
+class stop_at_once:
+    requested = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_a_checkpoint_of_another_beginning_is_not_continued(program, tmp_path):
+    run = program(tiny())
+    with pytest.MonkeyPatch.context() as patch:
+        from sweep import training
+
+        patch.setattr(training, "stoppable", stop_at_once)
+        with pytest.raises(Interrupted):
+            trained(run, start_at(run), tmp_path)
+    with pytest.raises(Refused, match="begun from other weights"):
+        trained(run, start_at(run, seed=1), tmp_path)
+    assert (tmp_path / "checkpoint.h5").exists()
+
+
+def test_checkpoints_are_written_by_the_clock_too(program, tmp_path, monkeypatch):
+    run = program(tiny(checkpoint_minutes=1e-9))
+    written = []
+    real = store.write_arrays
+    monkeypatch.setattr(store, "write_arrays", lambda *a: written.append(a[2]["step"]) or real(*a))
+    trained(run, start_at(run), tmp_path)
+    assert set(written) > {0}
+
+
+def test_a_loss_that_is_no_number_stops_the_training_and_says_where(program, tmp_path):
+    run = program(tiny(learning_rate=1e30))
+    with pytest.raises(Diverged, match=r"loss is (nan|inf) in epoch 1, step"):
+        trained(run, start_at(run), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_training_ends_when_the_validation_accuracy_reaches_the_target(program, tmp_path):
+    run = program(tiny(stop_at=0.01))
+    outcome, _ = trained(run, start_at(run), tmp_path)
+    assert outcome.epochs == 1 and len(store.read_metrics(tmp_path)) == 1
+
+
+def test_the_average_is_evaluated_and_kept_as_final(program):
+    run = program(tiny(ema=0.9))
+    begin = run.network.initial(0)
+    run.load(begin)
+    run.run(epoch(run), 0, 1)
+    expected = 0.9 * begin.kernels + 0.1 * run.weights().kernels
+    np.testing.assert_allclose(run.final_weights().kernels, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
+    run = program(tiny())
+    trained(run, start_at(run), tmp_path)
+    line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    wanted = {"epoch", "train_loss", "train_top1", "validation_top1", "validation_top5", "validation_loss"}
+    assert wanted | {"images_per_second", "data_wait_share", "step_ms", "learning_rate", "seconds"} <= set(line)
+
+
+# ---- evaluation
+
+
+def test_evaluation_counts_every_image_once_whatever_the_last_batch(program):
+    import tensorflow as tf
+
+    from sweep.data import augment
+
+    run = program(tiny())
+    weights = run.network.initial(0)
+    run.load(weights)
+    test = run.dataset.test  # 74 images
+    images = augment.normalised(test.images, run.dataset.mean, run.dataset.deviation, tf.float32)
+    logits = run.network.apply(Weights(*map(tf.constant, weights)), images, False)[0].numpy()
+    top1 = (logits.argmax(1) == test.labels).mean()
+    losses = -tf.nn.log_softmax(logits).numpy()[np.arange(len(test)), test.labels]
+    found = run.evaluate(test)
+    assert found["top1"] == pytest.approx(top1, abs=1e-9) and found["top5"] == 1.0  # 4 classes
+    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    few = test.take(np.arange(3))
+    assert run.evaluate(few)["top1"] == pytest.approx((logits[:3].argmax(1) == few.labels).mean())
+
+
+def test_a_network_that_answers_nan_is_right_about_nothing(program):
+    run = program(tiny())
+    weights = run.network.initial(0)
+    run.load(weights._replace(others=np.full_like(weights.others, np.nan)))
+    assert run.evaluate(run.dataset.test)["top1"] == 0.0
+
+
+# ---- the program
+
+
+def test_the_next_cell_is_loaded_and_not_compiled_again(program):
+    run = program(tiny())
+    ends = []
+    for mask_seed in (1, 1, 2, 1):
+        run.load(run.network.initial(0), connected_mask(run.network, seed=mask_seed))
+        run.run(epoch(run), 0, run.steps)
+        ends.append(run.weights().kernels.tobytes())
+    assert ends[0] == ends[1] == ends[3] != ends[2]
+    assert run._run.experimental_get_tracing_count() == 1
+
+
+def test_progressive_resizing_trains_small_images_first(program, tmp_path):
+    run = program(tiny(first_size=4, full_size_epoch=2))
+    trained(run, start_at(run), tmp_path)
+    assert run._run.experimental_get_tracing_count() == 3 - 1 + (epoch(run, 1).image_size not in (4, 8))
+
+
+def test_a_batch_larger_than_the_training_images_is_refused():
+    from sweep.data import open_dataset
+    from sweep.devices import prepare
+    from sweep.program import Program
+
+    experiment = dataclasses.replace(tiny(batch=100))
+    with pytest.raises(Refused, match="at most the 64 training images"):
+        Program(experiment, open_dataset(experiment.data), prepare())
+
+
+def test_xla_and_plain_compilation_agree(program):
+    ends = []
+    for xla in ("off", "on"):
+        run = program(tiny(xla=xla, momentum=0.0, nesterov=False, epochs=1, schedule="constant", mixup=0.2, cutmix=1.0))
+        run.load(run.network.initial(0), connected_mask(run.network))
+        run.run(epoch(run), 0, 2)
+        ends.append(run.weights().kernels)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_follows_full_precision(precision, program):
+    losses = {}
+    for kind in ("float32", precision):
+        run = program(tiny(precision=kind))
+        run.load(run.network.initial(0))
+        run.clear_sums()
+        run.run(epoch(run), 0, 1)
+        losses[kind] = run.take_sums()[0]
+    assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)
