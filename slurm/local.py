@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -89,7 +91,8 @@ class _Member:
         self.task = waiting.popleft() if waiting else ""
         if self.task:
             self.began = time.monotonic()
-            self.pipe.send(self.task)
+            with suppress(ConnectionError):  # it died already: seen when its answer is read
+                self.pipe.send(self.task)
 
 
 class _Crew:
@@ -113,7 +116,7 @@ class _Crew:
                 task, seconds = member.task, time.monotonic() - member.began
                 try:
                     failure: Failure | None = member.pipe.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
                     failure = self._died(task)
                     self._members.remove(member)
                     if waiting:
@@ -143,9 +146,18 @@ def _start(root: Path, devices: int, threads: int) -> _Member:
 
 
 def _work(root: Path, devices: int, threads: int, pipe: Connection) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     worker = Worker(Store(root, experiment_file.load(root / "experiment.yaml")), devices, threads, quiet=True)
     while True:
         try:
             pipe.send(worker.attempt(pipe.recv()))
-        except (EOFError, Interrupted, BrokenPipeError, KeyboardInterrupt):
+        except (EOFError, Interrupted, ConnectionError, KeyboardInterrupt):
             return  # nothing left to do, or the sweep was stopped
+
+
+def _end_with_parent() -> None:
+    """An orphan would go on training a cell that the next run takes up: it ends when its parent is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

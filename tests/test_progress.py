@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from sweep import progress
@@ -34,7 +36,7 @@ def clock(monkeypatch):
     def passes(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return passes
 
 

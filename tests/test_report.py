@@ -1,0 +1,247 @@
+"""The report: what a sweep found, from its files alone, finished or not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from sweep import store
+from sweep.report import write_report
+from sweep.report.figures import averaged, curves, heat_map, write_figures
+from sweep.report.results import Row, collect, write_csv
+from sweep.store import Store
+from tests import made_up
+
+DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
+COLUMNS = [
+    "kind", "seed", "rewind_epoch", "quantile", "threshold", "density", "kept", "prunable", "epochs",
+    "test_top1", "test_top5", "test_loss", "validation_top1", "state",
+]  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Two quantiles at two rewind epochs, and a control; nothing done yet."""
+    return Store(tmp_path, made_up.experiment(controls=("shuffled",), control_rewind_epochs=(2,)))
+
+
+@pytest.fixture
+def unfinished(home):
+    """The dense run and two tickets are done, one has failed, one has begun, the rest waits."""
+    made_up.finish(home, "dense-seed0", 0.75)
+    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, **DONE)
+    made_up.finish(home, "ticket-q0.5-k2-seed0", 0.8, **DONE, epochs=2)
+    made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan in epoch 2, step 3 of 9")
+    made_up.epochs(home.cell("ticket-q0.9-k2-seed0"), 1)
+    (home.cell("ticket-q0.9-k2-seed0") / "checkpoint.h5").touch()
+    return home
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def row(kind: str = "ticket", top1: float = 0.5, **changes) -> Row:
+    settings = {"seed": 0, "rewind_epoch": 0, "quantile": 0.5, "density": 0.5, "state": "done"} | changes
+    return Row(kind, test_top1=top1, **settings)
+
+
+# ---- rows
+
+
+def test_there_is_a_row_for_every_training_finished_or_not(unfinished):
+    assert [(r.kind, r.quantile, r.rewind_epoch, r.state) for r in collect(unfinished)] == [
+        ("dense", None, 0, "done"),
+        ("ticket", 0.5, 0, "done"),
+        ("ticket", 0.9, 0, "failed"),
+        ("ticket", 0.5, 2, "done"),
+        ("ticket", 0.9, 2, "begun"),
+        ("shuffled", 0.5, 2, "waiting"),
+        ("shuffled", 0.9, 2, "waiting"),
+    ]
+
+
+def test_a_finished_ticket_has_all_its_numbers(unfinished):
+    (found,) = [r for r in collect(unfinished) if (r.quantile, r.rewind_epoch) == (0.5, 2) and r.kind == "ticket"]
+    assert found == Row(
+        "ticket", 0, 2, 0.5, 0.0125, 0.5, 50, 100, 2, 0.8, 0.99, 0.25, validation_top1=0.8 - 0.01, state="done"
+    )  # fmt: skip
+
+
+def test_an_unfinished_training_has_no_numbers_yet(unfinished):
+    for found in collect(unfinished):
+        if found.state != "done":
+            assert {found.threshold, found.density, found.kept, found.epochs, found.test_top1} == {None}
+
+
+def test_the_dense_network_has_density_1_and_no_quantile(unfinished):
+    dense = collect(unfinished)[0]
+    assert (dense.density, dense.quantile, dense.threshold, dense.test_top1) == (1.0, None, None, 0.75)
+
+
+def test_without_validation_images_there_is_no_validation_accuracy(home):
+    made_up.finish(home, "dense-seed0", 0.75, validation={})
+    assert collect(home)[0].validation_top1 is None
+
+
+def test_an_absolute_threshold_is_told_before_its_cell_is_done(tmp_path):
+    home = Store(tmp_path, made_up.experiment(quantiles=(), thresholds=(0.02,), rewind_epochs=(0,)))
+    waiting = collect(home)[1]
+    assert (waiting.quantile, waiting.threshold, waiting.density) == (None, 0.02, None)
+    made_up.finish(home, "ticket-t0.02-k0-seed0", 0.5, **DONE | {"threshold": 0.02})
+    assert (collect(home)[1].threshold, collect(home)[1].density) == (0.02, 0.5)
+
+
+def test_every_seed_has_rows_of_its_own(tmp_path):
+    home = Store(tmp_path, made_up.experiment(seeds=(0, 4)))
+    made_up.finish(home, "dense-seed4", 0.6)
+    assert [(r.kind, r.seed, r.state) for r in collect(home)[:2]] == [("dense", 0, "waiting"), ("dense", 4, "done")]
+    assert [r.seed for r in collect(home)].count(4) == 1 + 4
+
+
+# ---- results.csv
+
+
+def test_the_columns_are_pinned_and_none_is_a_time(unfinished, tmp_path):
+    write_csv(collect(unfinished), tmp_path / "results.csv")
+    assert (tmp_path / "results.csv").read_text().splitlines()[0].split(",") == COLUMNS
+
+
+def test_numbers_are_written_with_every_digit_and_what_is_missing_is_empty(tmp_path):
+    write_csv([row(top1=0.1 + 0.2, kept=7), Row("ticket", 0, 2, 0.9)], tmp_path / "results.csv")
+    done, waiting = rows_of(tmp_path / "results.csv")
+    assert (done["test_top1"], done["kept"], done["quantile"]) == ("0.30000000000000004", "7", "0.5")
+    assert (waiting["test_top1"], waiting["kept"], waiting["state"]) == ("", "", "waiting")
+
+
+def test_a_second_report_is_the_same_to_the_byte(unfinished):
+    def contents() -> dict[str, bytes]:
+        # SVG aside: its gradients are numbered on through the whole process
+        return {path.name: path.read_bytes() for path in write_report(unfinished) if path.suffix != ".svg"}
+
+    assert contents() == contents()
+
+
+def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
+    (table,) = [path for path in write_report(unfinished) if path.name == "results.csv"]
+    before = table.read_bytes()
+    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE, seconds=99.0, hardware="GPU", devices=4)
+    write_report(unfinished)
+    assert table.read_bytes() == before
+    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.71, **DONE)
+    write_report(unfinished)
+    assert table.read_bytes() != before
+
+
+# ---- figures
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    start = path.read_bytes()[:24]
+    assert start[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", start[16:24])
+
+
+def svg_words(path: Path) -> list[str]:
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    return [element.text for element in root.iter("{http://www.w3.org/2000/svg}text") if element.text]
+
+
+def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
+    names = [path.name for path in write_report(unfinished)]
+    assert names == ["results.csv", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg"]
+    assert made_up.files_under(unfinished.report) == sorted(names)
+    assert len(rows_of(unfinished.report / "results.csv")) == 7
+
+
+def test_the_figures_are_pictures_that_can_be_printed(unfinished):
+    write_report(unfinished)
+    width, height = png_size(unfinished.report / "accuracy.png")
+    assert width > 1000 and height > 600
+    width, height = png_size(unfinished.report / "heatmap.png")
+    assert width > 300 and height > 100
+
+
+def test_the_figures_say_what_they_show(unfinished):
+    write_report(unfinished)
+    accuracy, heat = (svg_words(unfinished.report / f"{name}.svg") for name in ("accuracy", "heatmap"))
+    for words in ("small", "dense network", "ticket, rewound to epoch 0", "ticket, rewound to epoch 2"):
+        assert words in accuracy
+    assert not any("shuffled" in words for words in accuracy)  # none is done
+    for words in ("small", "dense network: 75.00 %", "70.00", "80.00", "50 %"):
+        assert words in heat
+
+
+def test_with_nothing_done_yet_the_report_is_the_table_alone(home):
+    assert [path.name for path in write_report(home)] == ["results.csv"]
+    assert {r["state"] for r in rows_of(home.report / "results.csv")} == {"waiting"}
+
+
+def test_with_only_the_dense_run_done_the_report_is_the_table_alone(home):
+    made_up.finish(home, "dense-seed0", 0.75)
+    assert [path.name for path in write_report(home)] == ["results.csv"]
+
+
+def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
+    made_up.finish(home, "shuffled-q0.5-k2-seed0", 0.4, **DONE)
+    assert [path.name for path in write_figures(home, collect(home))] == ["accuracy.png", "accuracy.svg"]
+
+
+def test_points_are_the_mean_over_seeds():
+    rows = [row(top1=0.5, seed=0), row(top1=0.7, seed=1), row(top1=0.9, seed=0, quantile=0.9, density=0.1)]
+    first, second = averaged(rows)
+    assert (first["seeds"], first["remaining"]) == (2, 50.0)
+    assert first["accuracy"] == pytest.approx(60.0)
+    assert (second["seeds"], second["remaining"], second["accuracy"]) == (1, 10.0, 90.0)
+
+
+def test_points_of_different_kind_level_or_rewind_epoch_are_not_mixed():
+    rows = [
+        row(),
+        row(rewind_epoch=2),
+        row("shuffled"),
+        row(quantile=0.9),
+        row(quantile=None, threshold=0.5),  # a threshold that is as large as a quantile
+        row(quantile=None, threshold=0.9),
+    ]
+    assert [point["seeds"] for point in averaged(rows)] == [1] * 6
+
+
+def test_thresholds_of_a_quantile_differ_between_seeds_and_are_one_point_all_the_same():
+    assert len(averaged([row(seed=0, threshold=0.011), row(seed=1, threshold=0.012)])) == 1
+
+
+def test_controls_are_dashed_and_tickets_are_not():
+    points = averaged([row(), row("fresh"), row("finetune", rewind_epoch=2)])
+    assert {p["line"]: p["control"] for p in points} == {
+        "ticket, rewound to epoch 0": False,
+        "control: fresh initialization": True,
+        "control: final weights, schedule of epoch 2": True,
+    }
+
+
+def test_the_curves_have_the_dense_network_across_when_it_is_known():
+    with_dense, without = (curves([row()], dense, "title").to_dict() for dense in ([0.7, 0.8], []))
+    assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
+    (value,) = with_dense["layer"][1]["data"]["values"]
+    assert value["accuracy"] == pytest.approx(75.0)
+
+
+def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
+    rows = [row(quantile=q, density=1 - q, rewind_epoch=k) for k in (0, 2) for q in (0.9, 0.5, 0.99)]
+    chart = heat_map(rows, [], "title").to_dict()
+    assert chart["layer"][0]["encoding"]["y"]["sort"] == ["50 %", "10 %", "1 %"]
+
+
+def test_a_damaged_result_is_refused_by_name(unfinished):
+    path = unfinished.cell("ticket-q0.5-k0-seed0") / "result.json"
+    path.write_text('{"test": {"top1"')
+    assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: not readable as JSON")
+    store.write_json(path, {"test": {"top1": 0.5, "top5": 0.9, "loss": 1.0}, "validation": {}})
+    assert collect(unfinished)[1].test_top1 == 0.5

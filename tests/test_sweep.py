@@ -1,0 +1,217 @@
+"""The sweep end to end, as a user runs it: one command, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sweep import experiment_file
+from tests.conftest import tiny
+
+LOTTERY = [sys.executable, "-m", "sweep.cli"]
+
+
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("experiments") / "tiny.yaml"
+    path.write_text(experiment_file.dump(tiny()))
+    return path
+
+
+def lottery(*words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*LOTTERY, *map(str, words)], capture_output=True, text=True, timeout=900, check=False)
+    assert check is None or done.returncode == check, done.stdout + done.stderr
+    return done
+
+
+def csv_of(results: Path) -> str:
+    (found,) = results.glob("*/report/results.csv")
+    return found.read_text()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_file, tmp_path_factory) -> Path:
+    """The results of the tiny sweep, run once in one process."""
+    results = tmp_path_factory.mktemp("undisturbed")
+    lottery("sweep", tiny_file, "--results", results)
+    return results
+
+
+def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
+    (home,) = undisturbed.iterdir()
+    rows = csv_of(undisturbed).splitlines()
+    assert len(rows) == 1 + 1 + 4 and all(row.endswith(",done") for row in rows[1:])
+    assert {path.name for path in (home / "report").iterdir()} == {
+        "results.csv", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
+    }  # fmt: skip
+    snapshots = {path.name for path in (home / "dense/seed-0/snapshots").iterdir()}
+    assert snapshots == {"epoch-0000.h5", "epoch-0001.h5", "final.h5"}
+
+
+def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file):
+    before = csv_of(undisturbed)
+    began = time.monotonic()
+    lottery("sweep", tiny_file, "--results", undisturbed)
+    assert time.monotonic() - began < 15
+    assert csv_of(undisturbed) == before
+
+
+def test_several_processes_give_the_same_bits_as_one(undisturbed, tiny_file, tmp_path):
+    lottery("sweep", tiny_file, "--jobs", 2, "--results", tmp_path)
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+
+
+def test_one_cell_by_its_number_gives_what_the_sweep_gave(undisturbed, tiny_file, tmp_path):
+    lottery("train", tiny_file, "--results", tmp_path)
+    lottery("ticket", tiny_file, "--index", 3, "--results", tmp_path)
+    (done,) = tmp_path.glob("*/cells/*/result.json")
+    (same,) = undisturbed.glob(f"*/cells/{done.parent.name}/result.json")
+    assert json.loads(done.read_text())["test"] == json.loads(same.read_text())["test"]
+
+
+def killed_sweep(command: list[str], lives: int, shortest: float, longest: float, seed: int) -> int:
+    """Start the command again and again, SIGKILL it at random moments; how often that hit it at work."""
+    chance, kills = random.Random(seed), 0
+    for _ in range(lives):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            process.wait(chance.uniform(shortest, longest))
+        except subprocess.TimeoutExpired:
+            kills += 1
+            # the whole group on odd kills, as a batch system would; on even ones the parent alone
+            os.killpg(process.pid, signal.SIGKILL) if kills % 2 else process.kill()
+            process.wait()
+    return kills
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_at_random_moments_and_started_again_it_ends_with_the_same_results(
+    jobs, undisturbed, tiny_file, tmp_path
+):
+    command = [*LOTTERY, "sweep", str(tiny_file), "--jobs", str(jobs), "--results", str(tmp_path)]
+    assert killed_sweep(command, lives=4, shortest=6, longest=14, seed=jobs) >= 2
+    lottery(*command[3:])
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+    for path in tmp_path.glob("*/cells/*/metrics.jsonl"):
+        epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
+        assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
+
+
+@pytest.mark.drill
+def test_the_dry_run_killed_ten_times_gives_the_same_results_csv(tmp_path):
+    one, other = tmp_path / "undisturbed", tmp_path / "killed"
+    lottery("dry-run", "--results", one)
+    command = [*LOTTERY, "dry-run", "--results", str(other)]
+    kills = 0
+    while kills < 10:
+        kills += killed_sweep(command, lives=1, shortest=4, longest=40, seed=kills)
+        if kills < 10 and list(other.glob("*/report/results.csv")):
+            pytest.fail(f"the dry run ended after {kills} kills")
+    lottery(*command[3:])
+    assert csv_of(other) == csv_of(one)
+
+
+def test_ctrl_c_saves_and_a_second_run_continues(undisturbed, tiny_file, tmp_path):
+    command = [*LOTTERY, "sweep", str(tiny_file), "--results", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("*/cells/*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "run again to continue" in errors
+    lottery(*command[3:])
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+
+
+def test_a_cell_that_fails_is_recorded_and_the_others_go_on(tiny_file, undisturbed, tmp_path):
+    words = ("sweep", tiny_file, "--results", tmp_path)
+    lottery("train", *words[1:])
+    (home,) = tmp_path.iterdir()
+    snapshot = home / "dense/seed-0/snapshots/epoch-0001.h5"
+    whole = snapshot.read_bytes()
+    snapshot.write_bytes(whole[: len(whole) // 2])
+    failed = lottery(*words, check=2)  # an unusable file, said in one line per cell
+    lines = failed.stderr.splitlines()
+    assert len(lines) == 2 and all("truncated or not HDF5" in line and str(snapshot) in line for line in lines)
+    states = {row["task"]: row["state"] for row in json.loads(lottery("status", home, "--json").stdout)}
+    assert sorted(states.values()) == ["done"] * 3 + ["failed"] * 2
+    assert snapshot.read_bytes() == whole[: len(whole) // 2], "the damaged file was touched"
+    snapshot.write_bytes(whole)
+    lottery(*words)
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+
+
+def test_a_diverging_cell_fails_with_its_reason_and_exit_status_1(tmp_path):
+    path = tmp_path / "wild.yaml"
+    path.write_text(experiment_file.dump(tiny(learning_rate=1e30)))
+    done = lottery("sweep", path, "--results", tmp_path / "results", check=1)
+    assert "FAILED dense-seed0: loss is" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def workers_of(parent: int) -> list[int]:
+    """Worker processes of a sweep, from /proc."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, undisturbed, tmp_path):
+    lottery("train", tiny_file, "--results", tmp_path)
+    command = [*LOTTERY, "sweep", str(tiny_file), "--jobs", "2", "--results", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(workers := workers_of(process.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1 and errors.count("its process died") == 1, errors
+    lottery(*command[3:])
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+
+
+def test_a_streamed_folder_of_pictures_trains_and_resumes_to_the_same_bits(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    stream = np.random.default_rng(0)
+    for split, count in (("train", 12), ("val", 3)):
+        for label in ("cat", "dog"):
+            (tmp_path / "images" / split / label).mkdir(parents=True)
+            for i in range(count):
+                pixels = stream.integers(0, 256, (40 + i, 30, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "images" / split / label / f"{i}.png")
+    settings = ("data.name=folder", f"data.path={tmp_path / 'images'}", "data.classes=0", "data.images=0",
+                "data.image_size=16", "data.validation=4", "recipe.batch=8", "recipe.epochs=2")  # fmt: skip
+    path = tmp_path / "folder.yaml"
+    path.write_text(experiment_file.dump(tiny()))
+    ends = []
+    for name, devices in (("one", 1), ("again", 1), ("two replicas", 2)):
+        results = tmp_path / name
+        lottery("train", path, *settings, "--devices", devices, "--results", results)
+        (found,) = results.glob("*/dense/seed-0/result.json")
+        lines = (found.parent / "metrics.jsonl").read_text().splitlines()
+        assert len(lines) == 2 and 0 < json.loads(lines[0])["data_wait_share"] < 1
+        ends.append(json.loads(found.read_text())["test"]["loss"])
+    assert ends[0] == ends[1] and np.isfinite(ends[2])
+
+
+@pytest.mark.alone
+def test_the_mask_costs_less_than_two_percent_of_a_step():
+    """Interleaved in one run; the median of several, because clocks on shared machines are noisy."""
+    costs = []
+    for _ in range(3):
+        words = ("bench", "step", "--mask", "--size", 16, "--rounds", 15, "--steps", 4, "--json")
+        masked, unmasked = json.loads(lottery(*words).stdout)
+        costs.append(masked["step_ms"] / unmasked["step_ms"] - 1)
+    assert sorted(costs)[1] < 0.02, costs
