@@ -12,7 +12,7 @@ from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.store import Store, open_store
 
-Overrides = Annotated[tuple[str, ...], Parameter(help="Fields to change, such as recipe.epochs=30 seeds=[0,1]")]
+Override = Annotated[str, Parameter(help="Fields to change, such as recipe.epochs=30 seeds=[0,1]")]
 Results = Annotated[Path, Parameter(help="Folder that holds the results of all experiments")]
 Devices = Annotated[int, Parameter(help="Devices per training; 0 = all visible GPUs, or one CPU")]
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from slurm import sbatch
 from slurm.local import Local
 from sweep.cli import show
-from sweep.cli.find import RESULTS, SHIPPED, Devices, Results, find, open_home
+from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find, open_home
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
@@ -41,7 +41,7 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
 
 
 def train(
-    experiment: str, *overrides: str, seed: int | None = None, devices: Devices = 0, results: Results = RESULTS
+    experiment: str, *overrides: Override, seed: int | None = None, devices: Devices = 0, results: Results = RESULTS
 ) -> int:
     """The dense run: weights kept at the start, at the rewind epochs and at the end; then its masks.
 
@@ -60,7 +60,7 @@ def train(
 
 def sweep(
     experiment: str,
-    *overrides: str,
+    *overrides: Override,
     jobs: Jobs = 1,
     devices: Devices = 0,
     quiet: Quiet = False,
@@ -81,7 +81,7 @@ def sweep(
 def ticket(
     experiment: str,
     cell: str = "",
-    *overrides: str,
+    *overrides: Override,
     index: Annotated[int | None, Parameter(help="The cell's number in the plan, from 0 (an array task's)")] = None,
     devices: Devices = 0,
     results: Results = RESULTS,

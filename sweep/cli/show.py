@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import sbatch
-from sweep.cli.find import RESULTS, Results, read_home
+from sweep.cli.find import RESULTS, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.plan import cells, epochs_of, levels
@@ -38,7 +38,7 @@ class PlannedCell:
 
 def plan(
     experiment: str,
-    *overrides: str,
+    *overrides: Override,
     sbatch_text: SbatchText = False,
     json_: Json = False,
     results: Results = RESULTS,
@@ -86,7 +86,7 @@ def plan(
     return 0
 
 
-def status(experiment: str, *overrides: str, json_: Json = False, results: Results = RESULTS) -> int:
+def status(experiment: str, *overrides: Override, json_: Json = False, results: Results = RESULTS) -> int:
     """Where every training of the sweep stands, from its files.
 
     Example: lottery status dry_run
@@ -108,7 +108,7 @@ def status(experiment: str, *overrides: str, json_: Json = False, results: Resul
 
 def weights(
     experiment: str,
-    *overrides: str,
+    *overrides: Override,
     seed: int = 0,
     layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
     json_: Json = False,
@@ -146,7 +146,7 @@ def weights(
     return 0
 
 
-def report(experiment: str, *overrides: str, json_: Json = False, results: Results = RESULTS) -> int:
+def report(experiment: str, *overrides: Override, json_: Json = False, results: Results = RESULTS) -> int:
     """results.csv, a table, and the figures as PNG and SVG; of an unfinished sweep, what is there.
 
     Example: lottery report dry_run
