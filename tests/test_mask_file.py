@@ -180,8 +180,8 @@ def start_of(home):
 
     mask_file = read_masks(home, 0)
 
-    def start(kind: str, quantile: float = 0.9, epoch: int = 2):
-        return start_of(home, Cell(kind, Level("quantile", quantile), epoch, 0), mask_file)
+    def start(kind: str, quantile: float = 0.9, epoch: int = 2, seed: int = 0):
+        return start_of(home, Cell(kind, Level("quantile", quantile), epoch, seed), mask_file)
 
     return start
 
@@ -212,6 +212,7 @@ def test_a_fresh_initialization_has_other_values_under_the_same_mask(start_of):
     for seed in (0, 2, FINAL_SEED):
         assert np.mean(start.weights.kernels == weights_of(seed).kernels) < 0.001
     assert_same(start.weights, start_of("fresh", 0.5, epoch=0).weights)  # the same fresh start at every level
+    assert np.mean(start.weights.kernels == start_of("fresh", epoch=0, seed=1).weights.kernels) < 0.001
     initial = made_up.network().initial(0)
     assert start.weights.kernels.std() == pytest.approx(initial.kernels.std(), rel=0.05)
     assert_same(start.weights._replace(kernels=initial.kernels), initial)

@@ -68,8 +68,8 @@ def sweep(
 ) -> int:
     """Everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
 
-    Example: lottery sweep experiments/cifar10_mobilenet_v2.yaml data.path=cifar recipe.epochs=2 prune.quantiles=[0.5,0.8]
-    """  # noqa: E501 - one line, to be copied
+    Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
+    """
     home = _ready(experiment, overrides, results)
     if jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
