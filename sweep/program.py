@@ -54,13 +54,28 @@ class Program:
         self.steps = len(dataset.train) // self.recipe.batch
         self._feeds: dict[int, tuple[Split, Resident | Streamed]] = {}
         self._state = self._variables()
-        jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
-        compiled = partial(tf.function, jit_compile=True) if jit else tf.function
+        self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
+        compiled = partial(tf.function, jit_compile=True) if self.jit else tf.function
         self._gradients: Callable[..., Any] = compiled(self._gradients_of)
         self._update: Callable[..., Any] = compiled(self._updated)
         self._count: Callable[..., Any] = compiled(self._counted)
         self._run = tf.function(self._steps)
         self._evaluate = tf.function(self._evaluation)
+
+    def __str__(self) -> str:
+        network, data, replicas = self.network, self.dataset, self.devices.replicas
+        text = (
+            f"{network.name}: {network.parameters:,} parameters, {network.prunable:,} of them prunable, "
+            f"{network.macs / 1e6:.3g} M multiply-adds an image; {len(data.train)} training, {len(data.validation)} "
+            f"validation, {len(data.test)} test images; {self.recipe.precision} on {self.devices}"
+            f"{' with XLA' if self.jit else ''}"
+        )
+        if replicas > 1:
+            text += (
+                f"; each replica normalises its {self.recipe.batch // replicas} images of a batch by themselves, "
+                "moving statistics are the mean over the replicas"
+            )
+        return text
 
     # State ------------------------------------------------------------------------------------------------------
 

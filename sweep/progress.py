@@ -20,7 +20,6 @@ class Work:
     def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
         self.label, self.total, self.first, self.quiet = label, total, done, quiet
         self.began = self.spoke = time.monotonic()
-        self.measured = False  # the first report ends what happens once, such as compiling: the clock starts there
         self.bar: Progress | None = None
         self.task = TaskID(0)
         if console.is_terminal and not quiet:
@@ -42,12 +41,14 @@ class Work:
         if self.bar:
             self.bar.stop()
 
+    def start_clock(self, done: float) -> None:
+        """What happens once, such as compiling, is over: the time left is reckoned from here."""
+        self.first, self.began = done, time.monotonic()
+
     def at(self, done: float, note: str = "") -> None:
         """So much is done; `note` is what a watcher wants to know."""
         if self.bar:
             self.bar.update(self.task, completed=done, note=note)
-        elif not self.measured:
-            self.measured, self.first, self.began = True, done, time.monotonic()
         elif not self.quiet and time.monotonic() - self.spoke >= LINE_SECONDS and done > self.first:
             self.spoke = time.monotonic()
             left = (self.spoke - self.began) / (done - self.first) * (self.total - done)

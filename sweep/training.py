@@ -110,7 +110,10 @@ class _Run:
             self.wait_seconds += time.monotonic() - began if not isinstance(feed, Resident) else 0.0
             several = max(1, int(self._speed * CALL_SECONDS)) if isinstance(feed, Resident) else 1
             last = min(self.step + several, program.steps)
+            first = not self._speed
             self._call(epoch, last, batch, began)
+            if first:
+                work.start_clock(self.position())
             work.at(self.position(), f"epoch {self.epoch + 1}/{recipe.epochs}")
             if stop.requested:
                 self.save()

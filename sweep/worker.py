@@ -16,6 +16,7 @@ from sweep import store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Experiment
 from sweep.plan import Cell, cells
+from sweep.progress import console
 from sweep.store import Store
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
@@ -78,7 +79,10 @@ class Worker:
         from sweep.program import Program
 
         dataset = open_dataset(self.home.experiment.data)
-        return Program(self.home.experiment, dataset, prepare(self.devices, self.threads))
+        program = Program(self.home.experiment, dataset, prepare(self.devices, self.threads))
+        if not self.quiet:
+            console.print(str(program), markup=False)
+        return program
 
     def perform(self, task: str) -> None:
         """Do the task, unless it is done."""

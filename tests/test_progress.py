@@ -45,9 +45,10 @@ def often(monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
 
 
-def test_the_first_report_starts_the_clock(clock, often, capsys):
+def test_what_happens_once_does_not_count_as_speed(clock, often, capsys):
     with Work("training", 10) as work:
         clock(500)  # compiling, once
+        work.start_clock(2)
         work.at(2)
         assert capsys.readouterr().out == ""
         clock(4)
@@ -65,7 +66,6 @@ def test_what_was_done_before_does_not_count_as_speed(clock, often, capsys):
 
 def test_at_the_end_nothing_is_left(clock, often, capsys):
     with Work("training", 4) as work:
-        work.at(1)
         clock(3)
         work.at(4)
     assert capsys.readouterr().out.startswith("training: 100%, 0.0 s left")
@@ -80,8 +80,7 @@ def test_lines_are_as_far_apart_as_a_log_can_bear(clock, capsys):
 
 
 def test_a_report_without_progress_says_nothing(clock, often, capsys):
-    with Work("training", 4) as work:
-        work.at(1)
+    with Work("training", 4, done=1) as work:
         clock(60)
         work.at(1)
     assert capsys.readouterr().out == ""

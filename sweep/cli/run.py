@@ -50,6 +50,7 @@ def train(
     home = _ready(experiment, overrides, results)
     if seed is not None and seed not in home.experiment.seeds:
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(home.experiment.seeds)}")
+    console.print(show.method(home.experiment), markup=False)
     worker = Worker(home, devices)
     for each in home.experiment.seeds if seed is None else (seed,):
         worker.perform(dense_task(each))
