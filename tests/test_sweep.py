@@ -180,32 +180,6 @@ def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, und
     assert csv_of(tmp_path) == csv_of(undisturbed)
 
 
-def test_a_streamed_folder_of_pictures_trains_and_resumes_to_the_same_bits(tmp_path):
-    import numpy as np
-    from PIL import Image
-
-    stream = np.random.default_rng(0)
-    for split, count in (("train", 12), ("val", 3)):
-        for label in ("cat", "dog"):
-            (tmp_path / "images" / split / label).mkdir(parents=True)
-            for i in range(count):
-                pixels = stream.integers(0, 256, (40 + i, 30, 3), np.uint8)
-                Image.fromarray(pixels).save(tmp_path / "images" / split / label / f"{i}.png")
-    settings = ("data.name=folder", f"data.path={tmp_path / 'images'}", "data.classes=0", "data.images=0",
-                "data.image_size=16", "data.validation=4", "recipe.batch=8", "recipe.epochs=2")  # fmt: skip
-    path = tmp_path / "folder.yaml"
-    path.write_text(experiment_file.dump(tiny()))
-    ends = []
-    for name, devices in (("one", 1), ("again", 1), ("two replicas", 2)):
-        results = tmp_path / name
-        lottery("train", path, *settings, "--devices", devices, "--results", results)
-        (found,) = results.glob("*/dense/seed-0/result.json")
-        lines = (found.parent / "metrics.jsonl").read_text().splitlines()
-        assert len(lines) == 2 and 0 < json.loads(lines[0])["data_wait_share"] < 1
-        ends.append(json.loads(found.read_text())["test"]["loss"])
-    assert ends[0] == ends[1] and np.isfinite(ends[2])
-
-
 @pytest.mark.alone
 def test_the_mask_costs_less_than_two_percent_of_a_step():
     """Interleaved in one run; the median of several, because clocks on shared machines are noisy."""

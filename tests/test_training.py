@@ -12,6 +12,7 @@ import pytest
 from models import Weights
 from sweep import store
 from sweep.errors import Diverged, Interrupted, Refused
+from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
 
 
@@ -192,10 +193,41 @@ def test_another_seed_sees_another_order_and_ends_elsewhere(program, tmp_path):
 # ---- killed and continued
 
 
-def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(program, tmp_path):
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Two classes of small pictures in ImageNet's layout: 24 for training, 6 for the test."""
+    from PIL import Image
+
+    stream, root = np.random.default_rng(0), tmp_path_factory.mktemp("pictures")
+    for split, count in (("train", 12), ("val", 3)):
+        for label in ("cat", "dog"):
+            (root / split / label).mkdir(parents=True)
+            for i in range(count):
+                pixels = stream.integers(0, 256, (24 + i, 20, 3), np.uint8)
+                Image.fromarray(pixels).save(root / split / label / f"{i}.png")
+    return root
+
+
+def streamed(pictures: Path, **recipe):
+    data = Data("folder", str(pictures), image_size=8, validation=4, flip=True)
+    return dataclasses.replace(tiny(batch=5, **recipe), data=data)
+
+
+def test_streamed_pictures_come_in_the_order_of_the_epoch_and_the_rest_is_left_out(program, pictures, tmp_path):
+    run = program(streamed(pictures))
+    assert (len(run.dataset.train), len(run.dataset.validation), len(run.dataset.test), run.steps) == (20, 4, 6, 4)
+    plan = epoch(run)
+    labels = [np.asarray(labels).tolist() for _, labels in run.feed(run.dataset.train).batches(plan.order, plan.seeds)]
+    assert labels == run.dataset.train.labels[plan.order].tolist()
+    trained(run, start_at(run), tmp_path)
+    assert all(0 < line["data_wait_share"] < 1 for line in store.read_metrics(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["resident", "streamed"])
+def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, program, pictures, tmp_path):
     from sweep import training
 
-    run = program(tiny(ema=0.5))
+    run = program(tiny(ema=0.5) if kind == "resident" else streamed(pictures, ema=0.5))
     mask = connected_mask(run.network)
     whole, weights = trained(run, start_at(run, mask=mask), tmp_path / "whole")
     folder = tmp_path / "pieces"

@@ -52,10 +52,9 @@ class Streamed:
                 lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
             )
         else:
-            draws = np.stack(
-                [np.repeat(seeds[:, 0], order.shape[1]), np.arange(flat.size) + np.repeat(seeds[:, 1], order.shape[1])],
-                1,
-            )
+            # an image's crop depends on its step and its place in the batch, not on where this sitting began
+            draws = np.repeat(seeds.astype(np.int64), order.shape[1], axis=0)
+            draws[:, 1] += np.tile(np.arange(order.shape[1]), len(order))
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
                 lambda path, label, seed: (random_crop(path, seed, self.size), label), tf.data.AUTOTUNE
             )
