@@ -21,7 +21,7 @@ class MaskFile:
 
     network: Network
     masks: dict[str, np.ndarray]  # by str(level)
-    thresholds: dict[str, float]
+    thresholds: dict[str, float | None]  # None where each kernel has its own
 
     def density(self, level: Level) -> float:
         """Share of the prunable weights that stays."""
@@ -48,7 +48,8 @@ def make_masks(home: Store, seed: int) -> MaskFile:
     for level in levels(prune):
         pruned = masks.prune(kernels, network, level, prune.scope)
         arrays[f"{level}/mask"] = np.packbits(pruned.mask)
-        arrays[f"{level}/threshold"] = np.array(pruned.threshold, np.float64)
+        if pruned.threshold is not None:
+            arrays[f"{level}/threshold"] = np.array(pruned.threshold, np.float64)
         arrays[f"{level}/kept"] = np.array(list(masks.kept(pruned.mask, network).values()), np.int64)
     shape = {key: attributes[key] for key in ("network", "image_size", "channels", "classes", "width")}
     store.write_arrays(path, arrays, {**shape, "prunable": network.prunable, "final_weights": digest})
@@ -67,4 +68,5 @@ def read_masks(home: Store, seed: int, final_weights: str | None = None) -> Mask
         if str(level) not in found:
             raise Refused(f"{path}: has no level {level}; delete it and run again")
     unpacked = {level: np.unpackbits(arrays[f"{level}/mask"], count=network.prunable).astype(bool) for level in found}
-    return MaskFile(network, unpacked, {level: float(arrays[f"{level}/threshold"]) for level in found})
+    thresholds = {level: arrays.get(f"{level}/threshold") for level in found}
+    return MaskFile(network, unpacked, {level: None if t is None else float(t) for level, t in thresholds.items()})

@@ -28,10 +28,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A mask over the flat kernels vector, and the threshold that made it (nan where each layer has its own)."""
+    """A mask over the flat kernels vector, and the threshold that made it (None where each kernel has its own)."""
 
     mask: np.ndarray
-    threshold: float
+    threshold: float | None
 
 
 def doomed(quantile: float, count: int) -> int:
@@ -60,7 +60,7 @@ def by_threshold(weights: np.ndarray, threshold: float) -> Pruned:
 def layerwise(weights: np.ndarray, sizes: Sequence[int], quantile: float) -> Pruned:
     """The same quantile of each kernel; `sizes` are the kernels' lengths in the flat vector."""
     parts = np.split(weights, np.cumsum(sizes)[:-1])
-    return Pruned(np.concatenate([by_quantile(part, quantile).mask for part in parts]), float("nan"))
+    return Pruned(np.concatenate([by_quantile(part, quantile).mask for part in parts]), None)
 
 
 def prune(weights: np.ndarray, network: Network, level: Level, scope: str) -> Pruned:

@@ -119,7 +119,7 @@ def test_layerwise_masks_take_the_share_of_every_kernel(tmp_path):
     found = make_masks(home, 0)
     kept = masks.kept(found.masks["q0.9"], found.network)
     assert kept == {v.name: v.size - round(0.9 * v.size) for v in found.network.of("kernel")}
-    assert np.isnan(found.thresholds["q0.9"])
+    assert found.thresholds["q0.9"] is None
 
 
 # ---- on disk

@@ -113,7 +113,7 @@ def test_layerwise_takes_its_share_of_each_kernel():
 
 
 def test_layerwise_has_no_single_threshold():
-    assert np.isnan(masks.layerwise(FIVE, [2, 3], 0.5).threshold)
+    assert masks.layerwise(FIVE, [2, 3], 0.5).threshold is None
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), quantiles)

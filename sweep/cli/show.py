@@ -206,7 +206,8 @@ def dense_summary(home: Store, seed: int) -> None:
     found = read_masks(home, seed)
     for level in levels(home.experiment.prune):
         mask, threshold = found.masks[str(level)], found.thresholds[str(level)]
-        line = f"  {level}: threshold {threshold:.4g}, {mask.sum()} of {mask.size} prunable weights stay"
+        how = f"threshold {threshold:.4g}" if threshold is not None else "a threshold in every kernel"
+        line = f"  {level}: {how}, {mask.sum()} of {mask.size} prunable weights stay"
         empty = masks.emptied(mask, found.network)
         if empty:
             names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
