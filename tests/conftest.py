@@ -33,11 +33,18 @@ def connected_mask(network: Network, quantile: float = 0.7, seed: int = 1) -> np
     return layerwise(values, kernel_sizes(network), quantile).mask
 
 
+@pytest.fixture(scope="session", autouse=True)
+def devices() -> Any:
+    """TensorFlow's devices are set up once per process, before the first test that computes anything."""
+    from sweep.devices import prepare
+
+    return prepare()
+
+
 @pytest.fixture(scope="session")
-def program() -> Callable[..., Any]:
+def program(devices) -> Callable[..., Any]:
     """Makes the program of an experiment on one device; equal experiments share one, as the cells of a sweep do."""
     from sweep.data import open_dataset
-    from sweep.devices import prepare
     from sweep.program import Program
 
     made: dict[Any, Any] = {}
@@ -45,7 +52,7 @@ def program() -> Callable[..., Any]:
     def make(experiment: Experiment, use_mask: bool = True) -> Any:
         key = (dataclasses.replace(experiment, prune=Prune()), use_mask)
         if key not in made:
-            made[key] = Program(experiment, open_dataset(experiment.data), prepare(), use_mask)
+            made[key] = Program(experiment, open_dataset(experiment.data), devices, use_mask)
         return made[key]
 
     return make

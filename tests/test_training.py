@@ -363,14 +363,9 @@ def test_progressive_resizing_trains_small_images_first(program, tmp_path):
     assert run._run.experimental_get_tracing_count() == 3 - 1 + (epoch(run, 1).image_size not in (4, 8))
 
 
-def test_a_batch_larger_than_the_training_images_is_refused():
-    from sweep.data import open_dataset
-    from sweep.devices import prepare
-    from sweep.program import Program
-
-    experiment = dataclasses.replace(tiny(batch=100))
+def test_a_batch_larger_than_the_training_images_is_refused(program):
     with pytest.raises(Refused, match="at most the 64 training images"):
-        Program(experiment, open_dataset(experiment.data), prepare())
+        program(tiny(batch=100))
 
 
 def test_xla_and_plain_compilation_agree(program):
