@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from sweep.data import augment
 
-SEED = tf.constant([11, 22])
+SEED = np.array([11, 22], np.int32)
 
 
 def ramp(size: int = 4, count: int = 2) -> np.ndarray:
