@@ -23,7 +23,7 @@ from sweep.errors import Interrupted
 from sweep.interrupt import stoppable
 from sweep.progress import Work, console, duration
 from sweep.store import Store
-from sweep.worker import Failure, Stage, Worker, missing, record_failure
+from sweep.worker import Failure, Stage, Worker, missing, record_failure, seed_of
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ class Local:
 
     def run(self, home: Store) -> list[Failure]:
         """Everything that is missing; a backend as slurm.backend describes it."""
-        alone = Worker(home, self.devices, quiet=self.quiet)
+        alone, failures = Worker(home, self.devices, quiet=self.quiet), list[Failure]()
         for stage in missing(home):
-            jobs = min(self.jobs, len(stage.tasks))
-            failures = self._in_processes(home, stage, jobs) if jobs > 1 else self._here(alone, stage)
-            if failures:
-                return failures  # the next stage needs what failed
-        return []
+            # a later stage of the same seed needs what failed; other seeds do not
+            broken = {seed_of(failure.task) for failure in failures}
+            able = Stage(stage.name, tuple(task for task in stage.tasks if seed_of(task) not in broken))
+            jobs = min(self.jobs, len(able.tasks))
+            failures += self._in_processes(home, able, jobs) if jobs > 1 else self._here(alone, able)
+        return failures
 
     def _here(self, worker: Worker, stage: Stage) -> list[Failure]:
         failures = []
@@ -73,7 +74,7 @@ class Local:
     def _say(self, number: int, stage: Stage, task: str, failure: Failure | None, seconds: float) -> None:
         if not self.quiet:
             end = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
-            console.print(f"[{number}/{len(stage.tasks)}] {task} {end}", markup=False)
+            console.print(f"[{number}/{len(stage.tasks)}] {task} {end}")
 
 
 DIED = "its process died (killed, or out of memory)"

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.plan import cells
 
@@ -28,6 +29,8 @@ def dense_script(experiment: Experiment, folder: Path) -> str:
 def cells_script(experiment: Experiment, folder: Path) -> str:
     """One array element per cell, longest first, as many at a time as the nodes have GPUs for."""
     cluster, count = experiment.cluster, len(cells(experiment))
+    if not count:
+        raise Refused("prune.quantiles: received [], expected some: the sweep has no cells to submit")
     together = cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
     work = [f'srun lottery ticket {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"']
     return _script(experiment, folder, "cells", cluster.gpus_per_cell, work, f"0-{count - 1}%{together}")
@@ -63,10 +66,10 @@ def _script(experiment: Experiment, folder: Path, part: str, gpus: int, work: Se
         *([f"--array={array}"] if array else []),
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={logs}",
+        f"--output={_quoted(logs)}",
         *cluster.options,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -euo pipefail", *cluster.setup, *work]
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -eo pipefail", *cluster.setup, *work]
     return "\n".join(lines) + "\n"
 
 

@@ -79,6 +79,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean …?`, or the list of what there is."""
     known = list(known)
+    if not known:
+        return ""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 

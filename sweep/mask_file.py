@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models import Network, build
+from models import Network, Weights, build
 from sweep import masks, store
 from sweep.errors import Refused
 from sweep.masks import Level
@@ -34,12 +34,22 @@ def network_of(attributes: dict[str, object]) -> Network:
     return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)  # type: ignore[arg-type]
 
 
+def final_weights(home: Store, seed: int) -> tuple[Network, Weights, dict[str, object]]:
+    """The weights at the end of the dense run, with their network and the attributes of their file."""
+    path = home.snapshot(seed, None)
+    named, attributes = store.read_arrays(path)
+    try:
+        network = network_of(attributes)
+        return network, network.flat(named), attributes
+    except (KeyError, ValueError) as error:
+        raise Refused(f"{path}: not a snapshot ({error}); delete it and run again") from None
+
+
 def make_masks(home: Store, seed: int) -> MaskFile:
     """Masks of every level from the final weights of the dense run, written once."""
-    path, final = home.masks(seed), home.snapshot(seed, None)
-    named, attributes = store.read_arrays(final)
-    network = network_of(attributes)
-    kernels = network.flat(named).kernels
+    path = home.masks(seed)
+    network, weights, attributes = final_weights(home, seed)
+    kernels = weights.kernels
     digest = hashlib.sha256(kernels.tobytes()).hexdigest()
     if path.exists():
         return read_masks(home, seed, digest)

@@ -8,10 +8,18 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 LINE_SECONDS = 15.0  # between plain lines
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def show(table: Table) -> None:
+    """A table with nothing cut off: what is too wide for its column goes on in the next line."""
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table, soft_wrap=False)
 
 
 class Work:
@@ -60,6 +68,7 @@ def duration(seconds: float) -> str:
     >>> duration(7.25), duration(75), duration(3 * 3600 + 120)
     ('7.2 s', '1 min 15 s', '3 h 02 min')
     """
+    seconds = round(seconds, 1)
     if seconds < 60:
         return f"{seconds:.1f} s"
     if seconds < 3600:

@@ -118,8 +118,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             }
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; the step that writes it has not run") from None
-    except OSError as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # h5py's ways to say: damaged
+        reason = " ".join(str(error).split())
         raise Refused(f"{path}: truncated or not HDF5 ({reason}); delete it and run again") from None
     return arrays, attributes
 
@@ -142,7 +142,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     whole, _, _ = path.read_text().rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError:
+        raise Refused(f"{path}: a line is not readable as JSON; delete it and run again") from None
 
 
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from sweep import masks, store
 from sweep.dense import result_of
-from sweep.mask_file import MaskFile, read_masks
+from sweep.mask_file import MaskFile, make_masks
 from sweep.plan import Cell
 from sweep.program import Program
 from sweep.store import Store
@@ -18,7 +18,7 @@ def run_cell(home: Store, program: Program, cell: Cell, quiet: bool = False) -> 
     folder = home.cell(cell.slug)
     if (folder / "result.json").exists():
         return
-    mask_file = read_masks(home, cell.seed)
+    mask_file = make_masks(home, cell.seed)  # reads them, and refuses those of other final weights
     start = start_of(home, cell, mask_file)
     outcome = train(program, start, folder, cell.slug, quiet=quiet)
     assert start.mask is not None

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep import store
-from sweep.mask_file import network_of
+from sweep.mask_file import final_weights
 from sweep.store import Store
 
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -28,9 +27,7 @@ def statistics(values: np.ndarray) -> dict[str, float]:
 
 def weight_statistics(home: Store, seed: int, per_layer: bool) -> dict[str, dict[str, float]]:
     """Of the prunable weights and of all weights of the dense run's final snapshot; of each kernel on request."""
-    named, attributes = store.read_arrays(home.snapshot(seed, None))
-    network = network_of(attributes)
-    weights = network.flat(named)
+    network, weights, _ = final_weights(home, seed)
     out = {"prunable": statistics(weights.kernels), "all": statistics(np.concatenate(weights))}
     if per_layer:
         out |= {name: statistics(part.ravel()) for name, part in network.split("kernel", weights.kernels).items()}
@@ -39,8 +36,7 @@ def weight_statistics(home: Store, seed: int, per_layer: bool) -> dict[str, dict
 
 def histogram(home: Store, seed: int, bins: int = 60) -> list[dict[str, Any]]:
     """Counts of log10 |w| of the prunable weights, for the figure."""
-    named, attributes = store.read_arrays(home.snapshot(seed, None))
-    magnitude = np.abs(network_of(attributes).flat(named).kernels)
+    magnitude = np.abs(final_weights(home, seed)[1].kernels)
     counts, edges = np.histogram(np.log10(np.maximum(magnitude, 1e-12)), bins)
     return [{"from": 10 ** float(a), "to": 10 ** float(b), "weights": int(n)}
             for n, a, b in zip(counts, edges[:-1], edges[1:], strict=True)]  # fmt: skip

@@ -53,6 +53,11 @@ def missing(home: Store) -> list[Stage]:
     return [stage for stage in stages if stage.tasks]
 
 
+def seed_of(task: str) -> int:
+    """Every task ends in the seed it belongs to."""
+    return int(task.rpartition("seed")[2])
+
+
 def dense_task(seed: int) -> str:
     return f"dense-seed{seed}"
 
@@ -81,7 +86,7 @@ class Worker:
         dataset = open_dataset(self.home.experiment.data)
         program = Program(self.home.experiment, dataset, prepare(self.devices, self.threads))
         if not self.quiet:
-            console.print(str(program), markup=False)
+            console.print(str(program))
         return program
 
     def perform(self, task: str) -> None:

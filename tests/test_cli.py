@@ -92,6 +92,12 @@ REFUSED = {
     "no experiment": ("plan", "--experiment requires an argument"),
     "nothing to report": ("report small.yaml", "nothing there yet; lottery sweep small.yaml makes it"),
     "no weights yet": ("weights small.yaml", "final.h5: no such file; the step that writes it has not run"),
+    "unknown cell": ("ticket small.yaml ticket-q0.5-k1-seed0", "no cell 'ticket-q0.5-k1-seed0' in small; did you mean"),
+    "index past the end": ("ticket small.yaml --index 4", "--index 4: expected 0 to 3"),
+    "unknown seed": ("train small.yaml --seed 7", "--seed 7: expected one of the experiment's seeds [0]"),
+    "no job": ("sweep small.yaml --jobs 0", "--jobs 0: expected 1 or more"),
+    "index and a wrong override": ("ticket small.yaml --index 0 recipe.epoch=3", "recipe.epoch: no such key"),
+    "a folder that is not there": ("status /none/small", "/none/small: neither an experiment file nor under results/"),
     "network without a benchmark": ("bench step --model resnet21", "model.name: received 'resnet21', expected one of"),
 }
 
@@ -154,6 +160,21 @@ def test_an_ambiguous_name_is_refused_with_the_names_to_choose_from(home, lotter
         2,
         f"lottery: small: several experiments of that name: {names[0]}, {names[1]}; give one of these\n",
     )
+
+
+def test_a_name_is_not_ambiguous_because_another_begins_with_it(home, lottery):
+    longer = made_up.experiment(name="small-er")
+    open_store(longer, home.root.parent / longer.folder)
+    assert json.loads(lottery("plan", "small", "--json")[1])["folder"] == f"results/{home.root.name}"
+
+
+@pytest.mark.parametrize("words", [("report", "small"), ("weights", "small")])
+def test_a_report_that_cannot_be_written_is_refused_in_one_line(weighed, lottery, words):
+    home, _ = weighed
+    home.report.write_text("a file in the way")
+    status, _, said = lottery(*words)
+    assert (status, said.count("\n")) == (2, 1)
+    assert said.startswith(f"lottery: results/{home.root.name}/report")
 
 
 def test_a_damaged_snapshot_is_refused_by_name(home, lottery):
@@ -265,6 +286,15 @@ def test_the_status_counts_and_gives_reasons(unfinished, lottery):
     assert re.search(r"ticket-q0.9-k0-seed0 +│ failed +│ 1/4 +│ +│ loss is nan", said)
     assert re.search(r"dense-seed0 +│ done +│ 4/4 +│ 75.00%", said)
     assert content(unfinished.root) == before
+
+
+def test_the_status_shows_a_reason_as_it_is_and_whole(unfinished, lottery):
+    reason = "no room on [/job:localhost/replica:0] for [[{{node a}}]] :smile: " + "word " * 30
+    made_up.fail(unfinished, "ticket-q0.9-k0-seed0", reason.strip())
+    status, said, _ = lottery("status", "small")
+    cells = [line.rpartition("│")[0].rpartition("│")[2].strip() for line in said.splitlines() if "│" in line]
+    assert status == 0
+    assert reason.replace(" ", "") in "".join(cells).replace(" ", "")
 
 
 def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery):

@@ -158,6 +158,24 @@ def test_masks_of_other_final_weights_are_refused(own):
     assert said == f"{own.masks(0)}: taken from other final weights than {own.snapshot(0, None)}; delete it"
 
 
+def test_a_cell_does_not_train_with_masks_of_other_final_weights(own):
+    from sweep.ticket import run_cell
+
+    made_up.write_snapshot(own, weights_of(2), None)
+    ticket = Cell("ticket", Level("quantile", 0.9), 2, 0)
+    assert "taken from other final weights" in refusal(lambda: run_cell(own, None, ticket))
+
+
+@pytest.mark.parametrize("missing", ["image_size", "Conv1/kernel"])
+def test_a_final_snapshot_that_is_none_is_refused_by_name(own, missing):
+    from sweep.store import read_arrays, write_arrays
+
+    arrays, attributes = read_arrays(own.snapshot(0, None))
+    parts = ({k: v for k, v in part.items() if k != missing} for part in (arrays, attributes))
+    write_arrays(own.snapshot(0, None), *parts)
+    assert refusal(lambda: make_masks(own, 0)).startswith(f"{own.snapshot(0, None)}: not a snapshot (")
+
+
 def test_masks_of_other_levels_are_refused(home):
     more = Store(home.root, made_up.experiment(quantiles=(*QUANTILES, 0.7)))
     assert refusal(lambda: read_masks(more, 0)) == f"{home.masks(0)}: has no level q0.7; delete it and run again"

@@ -16,6 +16,7 @@ from sweep.progress import Work, duration
         (0, "0.0 s"),
         (7.25, "7.2 s"),
         (59.9, "59.9 s"),
+        (59.96, "1 min 00 s"),
         (60, "1 min 00 s"),
         (75, "1 min 15 s"),
         (3599.9, "59 min 59 s"),

@@ -105,7 +105,7 @@ def test_the_time_limit_is_that_of_cells_alone():
 @pytest.mark.parametrize("part", SCRIPTS)
 def test_setup_lines_come_before_the_work_and_faults_end_the_script(part):
     lines = work(SCRIPTS[part](asking(), FOLDER))
-    assert lines[:3] == ["set -euo pipefail", "module load cuda", "source .venv/bin/activate"]
+    assert lines[:3] == ["set -eo pipefail", "module load cuda", "source .venv/bin/activate"]
     assert "lottery" in lines[-1]
 
 
@@ -189,6 +189,20 @@ def test_a_requeued_job_goes_on_in_its_log(part):
 def test_a_folder_with_a_space_stays_one_word(part):
     folder = Path("my results/small-0123abcdef")
     assert str(folder) in shlex.split(work(SCRIPTS[part](asking(), folder))[-1])
+
+
+@pytest.mark.parametrize("part", SCRIPTS)
+def test_a_log_in_a_folder_with_a_space_stays_one_word(part):
+    """sbatch reads quotes in its #SBATCH lines as a shell would."""
+    text = SCRIPTS[part](asking(), Path("my results/small-0123abcdef"))
+    words = [word for line in options(text) for word in shlex.split(line)]
+    assert f"--output=my results/small-0123abcdef/slurm/logs/{part}-%" in " ".join(words)
+    assert all(word.startswith("--") for word in words)
+
+
+def test_a_sweep_without_cells_has_no_array():
+    said = made_up.refusal(lambda: sbatch.cells_script(asking(quantiles=()), FOLDER))
+    assert said.startswith("prune.quantiles: received []")
 
 
 def test_the_chain_submits_the_three_scripts_each_after_the_one_before():

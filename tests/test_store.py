@@ -10,6 +10,7 @@ import pytest
 
 from models import Weights, build
 from sweep import store
+from sweep.errors import Refused
 from sweep.experiment_file import dump, load
 from sweep.status import states
 from sweep.store import Store, open_store
@@ -133,6 +134,17 @@ def test_a_damaged_file_is_refused_by_name_in_one_line(written, how):
     assert said.endswith("; delete it and run again")
 
 
+@pytest.mark.parametrize("at", range(0, 2000, 40))
+def test_a_file_with_damage_inside_is_read_or_refused_by_name(written, at):
+    whole = bytearray(written.read_bytes())
+    whole[at : at + 8] = b"\xa5\x5a" * 4
+    written.write_bytes(whole)
+    try:
+        store.read_arrays(written)
+    except Refused as error:
+        assert str(written) in str(error) and "\n" not in str(error)
+
+
 def test_a_missing_file_is_refused_by_name_in_one_line(tmp_path):
     path = tmp_path / "none.h5"
     assert refusal(lambda: store.read_arrays(path)) == f"{path}: no such file; the step that writes it has not run"
@@ -211,6 +223,11 @@ def test_a_last_line_without_its_end_is_ignored(tmp_path, torn):
     with open(tmp_path / "metrics.jsonl", "a") as f:
         f.write(torn)
     assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [1, 2]
+
+
+def test_a_damaged_line_that_is_not_the_last_is_refused_by_name(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1\n{"epoch": 2}\n')
+    assert refusal(lambda: store.read_metrics(tmp_path)).startswith(f"{tmp_path / 'metrics.jsonl'}: ")
 
 
 def test_trimming_drops_the_lines_that_are_not_kept_and_a_torn_one(tmp_path):

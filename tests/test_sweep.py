@@ -189,3 +189,16 @@ def test_the_mask_costs_less_than_two_percent_of_a_step():
         masked, unmasked = json.loads(lottery(*words).stdout)
         costs.append(masked["step_ms"] / unmasked["step_ms"] - 1)
     assert sorted(costs)[1] < 0.02, costs
+
+
+def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(experiment_file.dump(tiny()))
+    words = (path, "seeds=[0,1]", "--results", tmp_path / "results")
+    lottery("train", *words, "--seed", 1)
+    (home,) = (tmp_path / "results").iterdir()
+    (home / "dense/seed-0").mkdir()
+    (home / "dense/seed-0/checkpoint.h5").write_text("damaged")
+    assert "FAILED dense-seed0: " in lottery("sweep", *words, check=2).stderr
+    done = {path.parent.name for path in home.glob("cells/*/result.json")}
+    assert len(done) == 4 and all(name.endswith("seed1") for name in done)

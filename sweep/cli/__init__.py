@@ -29,6 +29,8 @@ def main() -> int:
         return _end(f"{' '.join(str(error).split())} (lottery --help lists the commands)", 2)
     except Refused as error:
         return _end(str(error), 2)
+    except OSError as error:
+        return _end(f"{error.filename or error}: {error.strerror or type(error).__name__}", 2)
     except Interrupted as error:
         return _end(str(error), 130)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from rich.table import Table
 from sweep.cli.find import Devices
 from sweep.cli.show import Json
 from sweep.experiment import Data, Experiment, Model, Recipe, check
-from sweep.progress import console
+from sweep.progress import console, show
 
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext")
 
@@ -61,7 +61,7 @@ def step(
         table.add_row(
             timing.variant, f"{timing.first_seconds:.1f}", f"{timing.step_ms:.2f}", f"{timing.images_per_second:.0f}"
         )
-    console.print(table)
+    show(table)
     if mask:
         console.print(f"the mask costs {100 * (found[0].step_ms / found[1].step_ms - 1):+.2f} % of a step")
     return 0

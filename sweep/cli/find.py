@@ -57,10 +57,10 @@ def _named(word: str, results: Path) -> Path:
     exact = results / word
     if exact.is_dir():
         return exact
-    found = sorted(path.name for path in results.glob(f"{word}-*") if (path / "experiment.yaml").is_file())
+    known = sorted(path.parent.name for path in results.glob("*/experiment.yaml"))
+    found = [name for name in known if name.rpartition("-")[0] == word]  # NAME-HASH, where NAME may have a - too
     if len(found) == 1:
         return results / found[0]
     if found:
         raise Refused(f"{word}: several experiments of that name: {', '.join(found)}; give one of these")
-    known = sorted(path.parent.name for path in results.glob("*/experiment.yaml"))
     raise Refused(f"{word}: neither an experiment file nor under {results}/{experiment_file.suggestion(word, known)}")

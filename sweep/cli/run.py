@@ -15,7 +15,7 @@ from sweep.cli import show
 from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find, open_home
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
-from sweep.experiment import Data
+from sweep.experiment import Experiment
 from sweep.plan import cells
 from sweep.progress import console
 from sweep.store import Store
@@ -31,12 +31,12 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     Example: lottery dry-run
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
-    console.print(show.method(home.experiment), markup=False)
+    console.print(show.method(home.experiment))
     status = _sweep(home, jobs or min(2, os.cpu_count() or 1), 0, quiet=False)
     if status == 0:
-        console.print("\nOn a cluster the same sweep would be these job scripts:", markup=False)
+        console.print("\nOn a cluster the same sweep would be these job scripts:")
         for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
-            console.print(text(home.experiment, home.root), markup=False)
+            console.print(text(home.experiment, home.root))
     return status
 
 
@@ -47,10 +47,11 @@ def train(
 
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
-    home = _ready(experiment, overrides, results)
-    if seed is not None and seed not in home.experiment.seeds:
-        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(home.experiment.seeds)}")
-    console.print(show.method(home.experiment), markup=False)
+    described = _described(experiment, overrides, results)
+    if seed is not None and seed not in described.seeds:
+        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.seeds)}")
+    home = open_home(experiment, overrides, results)
+    console.print(show.method(home.experiment))
     worker = Worker(home, devices)
     for each in home.experiment.seeds if seed is None else (seed,):
         worker.perform(dense_task(each))
@@ -71,11 +72,12 @@ def sweep(
 
     Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
     """
-    home = _ready(experiment, overrides, results)
     if jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
+    _described(experiment, overrides, results)
+    home = open_home(experiment, overrides, results)
     if not quiet:
-        console.print(show.method(home.experiment), markup=False)
+        console.print(show.method(home.experiment))
     return _sweep(home, jobs, devices, quiet)
 
 
@@ -91,27 +93,30 @@ def ticket(
 
     Example: lottery ticket dry_run ticket-q0.8-k0-seed0
     """
-    home = _ready(experiment, overrides, results)
-    plan = [each.slug for each in cells(home.experiment)]
+    if index is not None and "=" in cell:  # no name of a cell: the first override
+        cell, overrides = "", (cell, *overrides)
+    described = _described(experiment, overrides, results)
+    plan = [each.slug for each in cells(described)]
     if (index is None) == (not cell):
         raise Refused("ticket: give either the name of a cell or --index; lottery plan lists them")
     if index is not None and not 0 <= index < len(plan):
         raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
     task = cell or plan[index or 0]
-    find_cell(home.experiment, task)
+    find_cell(described, task)
+    home = open_home(experiment, overrides, results)
     failure = Worker(home, devices).attempt(task)
     if failure:
         return _told([failure])
-    console.print(f"{task} done: {home.cell(task)}", markup=False)
+    console.print(f"{task} done: {home.cell(task)}")
     return 0
 
 
-def _ready(experiment: str, overrides: tuple[str, ...], results: Path) -> Store:
-    """The experiment's folder; its data are looked for before anything is written."""
-    data: Data = find(experiment, overrides, results)[0].data
-    if data.name in WANTED:
-        place_of(data)
-    return open_home(experiment, overrides, results)
+def _described(experiment: str, overrides: tuple[str, ...], results: Path) -> Experiment:
+    """The experiment, its data looked for. Nothing is written: what else may be refused comes before open_home."""
+    found, _ = find(experiment, overrides, results)
+    if found.data.name in WANTED:
+        place_of(found.data)
+    return found
 
 
 def _sweep(home: Store, jobs: int, devices: int, quiet: bool) -> int:

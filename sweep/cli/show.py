@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import sbatch
+from sweep import progress
 from sweep.cli.find import RESULTS, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment import Experiment
@@ -67,7 +68,7 @@ def plan(
     for row in rows:
         seconds = duration(row.seconds) if row.seconds else "–"
         table.add_row(str(row.index), row.cell, str(row.epochs), seconds)
-    console.print(table)
+    progress.show(table)
     epochs = sum(row.epochs for row in rows)
     if predicted:
         total, longest = sum(predicted.values()), max(predicted.values(), default=0.0)
@@ -82,7 +83,7 @@ def plan(
         console.print(f"{len(rows)} cells, {epochs} epochs; times are predicted once the dense run has been measured")
     if sbatch_text:
         for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
-            console.print(text(home.experiment, home.root), markup=False)
+            console.print(text(home.experiment, home.root))
     return 0
 
 
@@ -100,9 +101,9 @@ def status(experiment: str, *overrides: Override, json_: Json = False, results: 
     for state in found:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
         table.add_row(state.task, state.state, f"{state.epoch}/{home.experiment.recipe.epochs}", accuracy, state.note)
-    console.print(table)
+    progress.show(table)
     counts = {word: sum(s.state == word for s in found) for word in ("done", "begun", "waiting", "failed")}
-    console.print(", ".join(f"{n} {word}" for word, n in counts.items() if n) + f"  ({home.root})", markup=False)
+    console.print(", ".join(f"{n} {word}" for word, n in counts.items() if n) + f"  ({home.root})")
     return 0
 
 
@@ -130,19 +131,19 @@ def weights(
     table = Table("", *(f"{name} weights" for name in columns))
     for key in found["all"]:
         table.add_row(key, *(_number(found[name][key]) for name in columns))
-    console.print(table)
+    progress.show(table)
     if layers:
         wanted = ("count", "zeros", "|w| q0.5", "|w| q0.9", "|w| q0.99", "max")
         table = Table("kernel", *wanted)
         for name, values in found.items():
             if name not in ("prunable", "all"):
                 table.add_row(name, *(_number(values[key]) for key in wanted))
-        console.print(table)
+        progress.show(table)
     paths = save(
         weight_figure(histogram(home, seed), f"{home.experiment.name}, seed {seed}"),
         home.report / f"weights-seed{seed}",
     )
-    console.print("figure: " + ", ".join(map(str, paths)), markup=False)
+    console.print("figure: " + ", ".join(map(str, paths)))
     return 0
 
 
@@ -212,7 +213,7 @@ def dense_summary(home: Store, seed: int) -> None:
         if empty:
             names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
             line += f"; WARNING: nothing is left of {len(empty)} kernels ({names})"
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def write_and_list(home: Store, quiet: bool) -> None:
@@ -241,11 +242,11 @@ def write_and_list(home: Store, quiet: bool) -> None:
         accuracy = mean(row.test_top1 for row in group)
         difference = f"{100 * (accuracy - mean(dense)):+.2f} points" if dense else "–"
         table.add_row(kind, f"{group[0].density:.1%}", str(epoch), str(len(group)), f"{accuracy:.2%}", difference)
-    console.print(table)
+    progress.show(table)
     open_ = [row for row in rows if row.state != "done"]
     if open_:
-        console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}", markup=False)
-    console.print("report: " + ", ".join(map(str, paths)), markup=False)
+        console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")
+    console.print("report: " + ", ".join(map(str, paths)))
 
 
 def _number(value: float) -> str:

@@ -15,7 +15,7 @@
 #SBATCH --output=results/small-0123abcdef/slurm/logs/cells-%A_%a.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
-set -euo pipefail
+set -eo pipefail
 module load cuda
 source .venv/bin/activate
 srun lottery ticket results/small-0123abcdef --index "$SLURM_ARRAY_TASK_ID"

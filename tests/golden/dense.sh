@@ -13,7 +13,7 @@
 #SBATCH --output=results/small-0123abcdef/slurm/logs/dense-%j.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
-set -euo pipefail
+set -eo pipefail
 module load cuda
 source .venv/bin/activate
 seeds=(0)

@@ -11,7 +11,7 @@
 #SBATCH --output=results/small-0123abcdef/slurm/logs/report-%j.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
-set -euo pipefail
+set -eo pipefail
 module load cuda
 source .venv/bin/activate
 lottery report results/small-0123abcdef
