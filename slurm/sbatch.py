@@ -13,6 +13,7 @@ from pathlib import Path
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.plan import cells
+from sweep.store import write_text
 
 
 def dense_script(experiment: Experiment, folder: Path) -> str:
@@ -40,14 +41,28 @@ def report_script(experiment: Experiment, folder: Path) -> str:
     return _script(experiment, folder, "report", 0, [f"lottery report {_quoted(folder)}"])
 
 
+def scripts(experiment: Experiment, folder: Path) -> dict[str, str]:
+    """All three by the name of their file, in the order in which they run."""
+    makers = {"dense.sh": dense_script, "cells.sh": cells_script, "report.sh": report_script}
+    return {name: make(experiment, folder) for name, make in makers.items()}
+
+
+def write_scripts(experiment: Experiment, folder: Path) -> Path:
+    """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
+    (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
+    for name, text in scripts(experiment, folder).items():
+        write_text(folder / "slurm" / name, text)
+    return folder / "slurm"
+
+
 def chain(folder: Path) -> str:
     """The commands that submit the three scripts, each waiting for the one before."""
-    scripts = [_quoted(folder / "slurm" / f"{name}.sh") for name in ("dense", "cells", "report")]
+    dense, cells_, report = (_quoted(folder / "slurm" / f"{name}.sh") for name in ("dense", "cells", "report"))
     return "\n".join(
         [
-            f"dense=$(sbatch --parsable {scripts[0]})",
-            f'cells=$(sbatch --parsable --dependency=afterok:"$dense" --kill-on-invalid-dep=yes {scripts[1]})',
-            f'sbatch --dependency=afterany:"$cells" {scripts[2]}',
+            f"dense=$(sbatch --parsable {dense})",
+            f'cells=$(sbatch --parsable --dependency=afterok:"$dense" --kill-on-invalid-dep=yes {cells_})',
+            f'sbatch --dependency=afterany:"$cells" {report}',
         ]
     )
 

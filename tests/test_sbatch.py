@@ -225,3 +225,13 @@ def test_the_chain_hands_job_numbers_on_and_keeps_folders_with_spaces_whole():
         "--parsable|--dependency=afterok:102|--kill-on-invalid-dep=yes|my results/slurm/cells.sh|",
         "--dependency=afterany:104|my results/slurm/report.sh|",
     ]
+
+
+def test_written_scripts_lie_where_the_chain_looks_with_a_folder_for_their_logs(tmp_path):
+    made = made_up.experiment()
+    place = sbatch.write_scripts(made, tmp_path)
+    assert {path.name: path.read_text() for path in place.glob("*.sh")} == sbatch.scripts(made, tmp_path)
+    assert all(str(place / name) in sbatch.chain(tmp_path) for name in ("dense.sh", "cells.sh", "report.sh"))
+    logs = [line.partition("=")[2] for text in sbatch.scripts(made, tmp_path).values() for line in text.splitlines()
+            if line.startswith("#SBATCH --output=")]  # fmt: skip
+    assert len(logs) == 3 and all(Path(log).parent.is_dir() for log in logs)

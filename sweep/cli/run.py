@@ -34,9 +34,11 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     console.print(show.method(home.experiment))
     status = _sweep(home, jobs or min(2, os.cpu_count() or 1), 0, quiet=False)
     if status == 0:
-        console.print("\nOn a cluster the same sweep would be these job scripts:")
-        for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
-            console.print(text(home.experiment, home.root))
+        console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
+        sbatch.write_scripts(home.experiment, home.root)
+        for text in sbatch.scripts(home.experiment, home.root).values():
+            console.print(text)
+        console.print(f"submitted by:\n{sbatch.chain(home.root)}")
     return status
 
 

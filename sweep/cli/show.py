@@ -82,8 +82,8 @@ def plan(
     else:
         console.print(f"{len(rows)} cells, {epochs} epochs; times are predicted once the dense run has been measured")
     if sbatch_text:
-        for text in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
-            console.print(text(home.experiment, home.root))
+        for text in sbatch.scripts(home.experiment, home.root).values():
+            console.print(text)
     return 0
 
 
