@@ -14,31 +14,7 @@ from sweep import store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
-
-
-def epoch(program, number: int = 0, seed: int = 0):
-    from sweep.recipe import epoch_of
-
-    return epoch_of(program.recipe, seed, number, len(program.dataset.train), program.dataset.image_size)
-
-
-def assert_equal_bits(one, other) -> None:
-    for a, b in zip(one, other, strict=True):
-        assert a.tobytes() == b.tobytes()
-
-
-def trained(program, start, folder: Path, **options):
-    from sweep.training import train
-
-    outcome = train(program, start, folder, "test", quiet=True, **options)
-    return outcome, program.weights()
-
-
-def start_at(program, number: int = 0, mask=None, seed: int = 0):
-    from sweep.training import Start
-
-    return Start(program.network.initial(seed), number, seed, mask)
-
+from tests.trainings import assert_equal_bits, epoch, start_at, trained
 
 # ---- the mask
 
@@ -311,80 +287,3 @@ def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
     line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     wanted = {"epoch", "train_loss", "train_top1", "validation_top1", "validation_top5", "validation_loss"}
     assert wanted | {"images_per_second", "data_wait_share", "step_ms", "learning_rate", "seconds"} <= set(line)
-
-
-# ---- evaluation
-
-
-def test_evaluation_counts_every_image_once_whatever_the_last_batch(program):
-    import tensorflow as tf
-
-    from sweep.data import augment
-
-    run = program(tiny())
-    weights = run.network.initial(0)
-    run.load(weights)
-    test = run.dataset.test  # 74 images
-    images = augment.normalised(test.images, run.dataset.mean, run.dataset.deviation, tf.float32)
-    logits = run.network.apply(Weights(*map(tf.constant, weights)), images, False)[0].numpy()
-    top1 = (logits.argmax(1) == test.labels).mean()
-    losses = -tf.nn.log_softmax(logits).numpy()[np.arange(len(test)), test.labels]
-    found = run.evaluate(test)
-    assert found["top1"] == pytest.approx(top1, abs=1e-9) and found["top5"] == 1.0  # 4 classes
-    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
-    few = test.take(np.arange(3))
-    assert run.evaluate(few)["top1"] == pytest.approx((logits[:3].argmax(1) == few.labels).mean())
-
-
-def test_a_network_that_answers_nan_is_right_about_nothing(program):
-    run = program(tiny())
-    weights = run.network.initial(0)
-    run.load(weights._replace(others=np.full_like(weights.others, np.nan)))
-    assert run.evaluate(run.dataset.test)["top1"] == 0.0
-
-
-# ---- the program
-
-
-def test_the_next_cell_is_loaded_and_not_compiled_again(program):
-    run = program(tiny())
-    ends = []
-    for mask_seed in (1, 1, 2, 1):
-        run.load(run.network.initial(0), connected_mask(run.network, seed=mask_seed))
-        run.run(epoch(run), 0, run.steps)
-        ends.append(run.weights().kernels.tobytes())
-    assert ends[0] == ends[1] == ends[3] != ends[2]
-    assert run._run.experimental_get_tracing_count() == 1
-
-
-def test_progressive_resizing_trains_small_images_first(program, tmp_path):
-    run = program(tiny(first_size=4, full_size_epoch=2))
-    trained(run, start_at(run), tmp_path)
-    assert run._run.experimental_get_tracing_count() == 3 - 1 + (epoch(run, 1).image_size not in (4, 8))
-
-
-def test_a_batch_larger_than_the_training_images_is_refused(program):
-    with pytest.raises(Refused, match="at most the 64 training images"):
-        program(tiny(batch=100))
-
-
-def test_xla_and_plain_compilation_agree(program):
-    ends = []
-    for xla in ("off", "on"):
-        run = program(tiny(xla=xla, momentum=0.0, nesterov=False, epochs=1, schedule="constant", mixup=0.2, cutmix=1.0))
-        run.load(run.network.initial(0), connected_mask(run.network))
-        run.run(epoch(run), 0, 2)
-        ends.append(run.weights().kernels)
-    np.testing.assert_allclose(ends[0], ends[1], rtol=2e-3, atol=2e-4)
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_follows_full_precision(precision, program):
-    losses = {}
-    for kind in ("float32", precision):
-        run = program(tiny(precision=kind))
-        run.load(run.network.initial(0))
-        run.clear_sums()
-        run.run(epoch(run), 0, 1)
-        losses[kind] = run.take_sums()[0]
-    assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)

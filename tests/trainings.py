@@ -1,0 +1,29 @@
+"""What tests of training share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def epoch(program, number: int = 0, seed: int = 0):
+    from sweep.recipe import epoch_of
+
+    return epoch_of(program.recipe, seed, number, len(program.dataset.train), program.dataset.image_size)
+
+
+def assert_equal_bits(one, other) -> None:
+    for a, b in zip(one, other, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def trained(program, start, folder: Path, **options):
+    from sweep.training import train
+
+    outcome = train(program, start, folder, "test", quiet=True, **options)
+    return outcome, program.weights()
+
+
+def start_at(program, number: int = 0, mask=None, seed: int = 0):
+    from sweep.training import Start
+
+    return Start(program.network.initial(seed), number, seed, mask)
