@@ -110,11 +110,13 @@ def test_killed_at_random_moments_and_started_again_it_ends_with_the_same_result
 @pytest.mark.drill
 def test_the_dry_run_killed_ten_times_gives_the_same_results_csv(tmp_path):
     one, other = tmp_path / "undisturbed", tmp_path / "killed"
+    began = time.monotonic()
     lottery("dry-run", "--results", one)
+    took = time.monotonic() - began  # lives are parts of it, so that ten of them do not reach the end
     command = [*LOTTERY, "dry-run", "--results", str(other)]
     kills = 0
     while kills < 10:
-        kills += killed_sweep(command, lives=1, shortest=4, longest=40, seed=kills)
+        kills += killed_sweep(command, lives=1, shortest=0.02 * took, longest=0.2 * took, seed=kills)
         if kills < 10 and list(other.glob("*/report/results.csv")):
             pytest.fail(f"the dry run ended after {kills} kills")
     lottery(*command[3:])
