@@ -18,12 +18,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from slurm.backend import say
 from sweep import experiment_file
 from sweep.errors import Interrupted
 from sweep.interrupt import stoppable
-from sweep.progress import Work, console, duration
+from sweep.progress import Work
 from sweep.store import Store
-from sweep.worker import Failure, Stage, Worker, missing, record_failure, seed_of
+from sweep.worker import Failure, Stage, Worker, missing, record_failure, without_broken
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,7 @@ class Local:
         """Everything that is missing; a backend as slurm.backend describes it."""
         alone, failures = Worker(home, self.devices, quiet=self.quiet), list[Failure]()
         for stage in missing(home):
-            # a later stage of the same seed needs what failed; other seeds do not
-            broken = {seed_of(failure.task) for failure in failures}
-            able = Stage(stage.name, tuple(task for task in stage.tasks if seed_of(task) not in broken))
+            able = without_broken(stage, failures)
             jobs = min(self.jobs, len(able.tasks))
             failures += self._in_processes(home, able, jobs) if jobs > 1 else self._here(alone, able)
         return failures
@@ -73,8 +72,7 @@ class Local:
 
     def _say(self, number: int, stage: Stage, task: str, failure: Failure | None, seconds: float) -> None:
         if not self.quiet:
-            end = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
-            console.print(f"[{number}/{len(stage.tasks)}] {task} {end}")
+            say(number, stage, task, failure, seconds)
 
 
 DIED = "its process died (killed, or out of memory)"

@@ -1,95 +1,227 @@
-"""The job scripts of a sweep as text: pure functions of the experiment and its folder.
+"""The job scripts of a sweep as text: pure functions of the experiment, its folder and what is missing.
 
-Three scripts, chained by dependency: the dense run with its masks, the array of cells, the report. Each is plain
-enough to read, edit and submit by hand.
+A chain of jobs: the dense runs, their masks, the cells as job arrays, the report. What `lottery plan` shows, what
+`lottery sbatch` writes and what `lottery sweep --on slurm` submits is the same text, plain enough to read, edit and
+submit by hand.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.plan import cells
 from sweep.store import write_text
 
-
-def dense_script(experiment: Experiment, folder: Path) -> str:
-    """One node with all its GPUs: dense run of every seed, then the masks."""
-    cluster = experiment.cluster
-    array = f"0-{len(experiment.seeds) - 1}" if len(experiment.seeds) > 1 else ""
-    work = [
-        f"seeds=({' '.join(map(str, experiment.seeds))})",
-        f'srun lottery train {_quoted(folder)} --seed "${{seeds[${{SLURM_ARRAY_TASK_ID:-0}}]}}"',
-    ]
-    return _script(experiment, folder, "dense", cluster.gpus_per_node, work, array)
+MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
 
 
-def cells_script(experiment: Experiment, folder: Path) -> str:
-    """One array element per cell, longest first, as many at a time as the nodes have GPUs for."""
-    cluster, count = experiment.cluster, len(cells(experiment))
-    if not count:
-        raise Refused("prune.quantiles: received [], expected some: the sweep has no cells to submit")
-    together = cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
-    work = [f'srun lottery ticket {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"']
-    return _script(experiment, folder, "cells", cluster.gpus_per_cell, work, f"0-{count - 1}%{together}")
+@dataclass(frozen=True)
+class Missing:
+    """What is to be submitted: numbers of dense runs (in `seeds`) and of cells (in the plan)."""
+
+    dense: tuple[int, ...]
+    masks: bool
+    cells: tuple[int, ...]
+    cell_time: str = ""  # limit of a cell where the experiment gives none
+
+    @property
+    def any(self) -> bool:
+        return bool(self.dense or self.masks or self.cells)
 
 
-def report_script(experiment: Experiment, folder: Path) -> str:
-    return _script(experiment, folder, "report", 0, [f"lottery report {_quoted(folder)}"])
+@dataclass(frozen=True)
+class Job:
+    """One job of the chain, which waits for the job before it."""
+
+    name: str  # of its script, without .sh
+    part: str  # dense, masks, cells, report, or rest: submits the cells that were too many
+    waits: str  # afterok or afterany the job before it
+    text: str
+    first: int = 0  # of an array: what index 0 stands for
+    indices: tuple[int, ...] = ()  # of an array
 
 
-def scripts(experiment: Experiment, folder: Path) -> dict[str, str]:
-    """All three by the name of their file, in the order in which they run."""
-    makers = {"dense.sh": dense_script, "cells.sh": cells_script, "report.sh": report_script}
-    return {name: make(experiment, folder) for name, make in makers.items()}
+def everything(experiment: Experiment) -> Missing:
+    """A sweep of which nothing is done."""
+    return Missing(tuple(range(len(experiment.seeds))), True, tuple(range(len(cells(experiment)))))
 
 
-def write_scripts(experiment: Experiment, folder: Path) -> Path:
+def chain(
+    experiment: Experiment,
+    folder: Path,
+    missing: Missing,
+    max_array_size: int = MAX_ARRAY_SIZE,
+    room: int | None = None,
+) -> list[Job]:
+    """The jobs in their order; each waits for the one before.
+
+    `room`: jobs that the user may still submit. Where it is too small for all cells, the last job submits the rest.
+    """
+    jobs = []
+    now = len(missing.cells) if room is None else max(1, room - len(missing.dense) - missing.masks - 1)
+    if missing.dense:
+        jobs.append(_dense(experiment, folder, missing.dense))
+    if missing.masks:
+        # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
+        text = _script(experiment, folder, "masks", 0, [f"{_lottery(experiment)} masks {_quoted(folder)}"])
+        jobs.append(Job("masks", "masks", "afterany", text))
+    for first, indices in _windows(missing.cells[:now], max_array_size):
+        waits = "afterany" if jobs and jobs[-1].part == "cells" else "afterok"
+        jobs.append(_cells(experiment, folder, first, indices, waits, missing.cell_time))
+    last, work = ("report", "report {}") if now >= len(missing.cells) else ("rest", "sweep {} --on slurm")
+    text = _script(experiment, folder, last, 0, [f"{_lottery(experiment)} {work.format(_quoted(folder))}"])
+    jobs.append(Job(last, last, "afterany", text))
+    return jobs
+
+
+def dependency(waits: str, job_ids: Sequence[str]) -> list[str]:
+    """Options of sbatch that make a job wait. One whose turn can never come is cancelled, not left there for ever."""
+    return [f"--dependency={waits}:{':'.join(job_ids)}", "--kill-on-invalid-dep=yes"] if job_ids else []
+
+
+def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
     """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
     (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
-    for name, text in scripts(experiment, folder).items():
-        write_text(folder / "slurm" / name, text)
-    return folder / "slurm"
+    paths = []
+    for job in jobs:
+        paths.append(folder / "slurm" / f"{job.name}.sh")
+        write_text(paths[-1], job.text)
+    return paths
 
 
-def chain(folder: Path) -> str:
-    """The commands that submit the three scripts, each waiting for the one before."""
-    dense, cells_, report = (_quoted(folder / "slurm" / f"{name}.sh") for name in ("dense", "cells", "report"))
-    return "\n".join(
-        [
-            f"dense=$(sbatch --parsable {dense})",
-            f'cells=$(sbatch --parsable --dependency=afterok:"$dense" --kill-on-invalid-dep=yes {cells_})',
-            f'sbatch --dependency=afterany:"$cells" {report}',
-        ]
-    )
+def commands(folder: Path, jobs: Sequence[Job]) -> str:
+    """What a person types to submit the scripts, each waiting for the one before."""
+    lines = []
+    for i, job in enumerate(jobs):
+        after = dependency(job.waits, ['"$job"']) if i else []
+        words = ["sbatch --parsable", *after, _quoted(folder / "slurm" / f"{job.name}.sh")]
+        lines.append(f"job=$({' '.join(words)})")
+    return "\n".join(lines)
 
 
-def _script(experiment: Experiment, folder: Path, part: str, gpus: int, work: Sequence[str], array: str = "") -> str:
+def log_of(folder: Path, part: str, first: int, index: int | str) -> Path:
+    """The log of an array element, named by what is trained and not by the job: a later job appends to it."""
+    return folder / "slurm" / "logs" / (f"{part}-{index}.out" if not first else f"{part}-{first}+{index}.out")
+
+
+def ranges(indices: Sequence[int]) -> str:
+    """
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    runs = []
+    for _, group in groupby(enumerate(sorted(indices)), lambda pair: pair[1] - pair[0]):
+        run = [index for _, index in group]
+        runs.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]))
+    return ",".join(runs)
+
+
+# One script ---------------------------------------------------------------------------------------------------------
+
+
+def _dense(experiment: Experiment, folder: Path, numbers: Sequence[int]) -> Job:
+    """One node with all its GPUs for each seed."""
     cluster = experiment.cluster
-    logs = folder / "slurm" / "logs" / (f"{part}-%A_%a.out" if array else f"{part}-%j.out")
+    seeds = " ".join(map(str, experiment.seeds))
+    command = (
+        f'{_lottery(experiment)} train {_quoted(folder)} --seed "${{seeds[$SLURM_ARRAY_TASK_ID]}}" '
+        f"--restarts {cluster.restarts}"
+    )
+    options = [*_time(cluster.dense_time_limit), f"--array={ranges(numbers)}"]
+    work = [f"seeds=({seeds})", *_watched(command)]
+    text = _script(experiment, folder, "dense", cluster.gpus_per_node, work, options)
+    return Job("dense", "dense", "afterok", text, 0, tuple(numbers))
+
+
+def _cells(experiment: Experiment, folder: Path, first: int, indices: Sequence[int], waits: str, time: str) -> Job:
+    """One array element per cell, longest first, as many at a time as the nodes have GPUs for."""
+    cluster = experiment.cluster
+    number = "$SLURM_ARRAY_TASK_ID" if not first else f"$(({first} + SLURM_ARRAY_TASK_ID))"
+    command = f'{_lottery(experiment)} ticket {_quoted(folder)} --index "{number}" --restarts {cluster.restarts}'
+    options = [*_time(cluster.time_limit or time), f"--array={ranges(indices)}%{together(cluster)}"]
+    name = "cells" if not first else f"cells-{first}"
+    text = _script(experiment, folder, "cells", cluster.gpus_per_cell, _watched(command), options, first)
+    return Job(name, "cells", waits, text, first, tuple(indices))
+
+
+def together(cluster: Cluster) -> int:
+    """Cells at a time."""
+    return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
+
+
+def _watched(command: str) -> list[str]:
+    """Runs in the background, because bash handles a signal only between commands or in `wait`."""
+    return [
+        "warned= status=0",
+        """trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save""",
+        f"{command} &",
+        "work=$!",
+        'wait "$work" || status=$?',
+        'if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait',
+        "# saved itself in time (130), or was killed: another turn. 143: cancelled",
+        'if [ "$status" -gt 128 ] && [ "$status" != 143 ] && { [ "$status" != 130 ] || [ "$warned" ]; }; then',
+        # the bare job id would requeue the whole array from its last element
+        '    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60',
+        "fi",
+        'exit "$status"',
+    ]
+
+
+def _script(
+    experiment: Experiment,
+    folder: Path,
+    part: str,
+    gpus: int,
+    work: Sequence[str],
+    more: Sequence[str] = (),
+    first: int = 0,
+) -> str:
+    cluster = experiment.cluster
+    array = part in ("dense", "cells")
+    log = log_of(folder, part, first, "%a") if array else folder / "slurm" / "logs" / f"{part}.out"
     options = [
         f"--job-name={experiment.name}-{part}",
-        *_chosen(cluster),
+        *(f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))),
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={cluster.cpus_per_gpu * max(gpus, 1)}",
         *([f"--gres=gpu:{gpus}", f"--mem={_times(cluster.memory_per_gpu, gpus)}"] if gpus else []),
-        *([f"--time={cluster.time_limit}"] if cluster.time_limit and part == "cells" else []),
-        *([f"--array={array}"] if array else []),
+        *more,
+        *([f"--signal=B:USR1@{cluster.warning_seconds}"] if array else []),
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={_quoted(logs)}",
+        f"--output={_quoted(log)}",
         *cluster.options,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -eo pipefail", *cluster.setup, *work]
-    return "\n".join(lines) + "\n"
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -eo pipefail", *cluster.setup]
+    return "\n".join([*lines, _banner(array), *work]) + "\n"
 
 
-def _chosen(cluster: Cluster) -> list[str]:
-    return [f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))]
+def _banner(array: bool) -> str:
+    """A line in the log at every start, as later starts append to it."""
+    job = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
+    return f'echo "$(date -Is) job {job} on $SLURMD_NODENAME, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"'
+
+
+def _windows(indices: Sequence[int], size: int) -> list[tuple[int, list[int]]]:
+    """Indices by array: an array's own start at 0 and stay under `size`."""
+    return [
+        (window * size, [index - window * size for index in group])
+        for window, group in groupby(sorted(indices), lambda index: index // size)
+    ]
+
+
+def _lottery(experiment: Experiment) -> str:
+    return f"{experiment.cluster.container} lottery".strip()
+
+
+def _time(limit: str) -> list[str]:
+    return [f"--time={limit}"] if limit else []
 
 
 def _times(memory: str, gpus: int) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sweep import store
 from sweep.program import Program
 from sweep.store import Store
 from sweep.training import Outcome, Start, train
 
 
-def run_dense(home: Store, program: Program, seed: int, quiet: bool = False) -> None:
-    """Train the dense network of one seed, unless that is done."""
+def run_dense(home: Store, program: Program, seed: int, quiet: bool, still_mine: Callable[[], None]) -> None:
+    """Train the dense network of one seed."""
     folder = home.dense(seed)
-    if (folder / "result.json").exists():
-        return
     wanted = {0, *home.experiment.prune.rewind_epochs}
 
     def keep(epoch: int) -> None:
@@ -20,7 +20,7 @@ def run_dense(home: Store, program: Program, seed: int, quiet: bool = False) -> 
             save_snapshot(home, program, seed, epoch)
 
     start = Start(program.network.initial(seed), 0, seed)
-    outcome = train(program, start, folder, f"dense run, seed {seed}", keep, quiet)
+    outcome = train(program, start, folder, f"dense run, seed {seed}", keep, quiet, still_mine)
     save_snapshot(home, program, seed, None)
     store.write_json(folder / "result.json", result_of(outcome, program))
 

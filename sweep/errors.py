@@ -9,5 +9,9 @@ class Diverged(Exception):
     """The loss of a training stopped being a number. The cell fails; the others go on."""
 
 
+class Stuck(Exception):
+    """A task was begun too often without getting further. It fails; the others go on."""
+
+
 class Interrupted(Exception):
     """A stop was asked for; the training was saved and can be continued."""

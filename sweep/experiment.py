@@ -94,9 +94,14 @@ class Cluster:
     gpus_per_cell: int = 1  # 1: the cells of a node do not talk; more: MirroredStrategy inside the cell
     cpus_per_gpu: int = 8
     memory_per_gpu: str = "32G"
-    time_limit: str = ""  # of one cell, as SLURM writes it; empty = the partition's
+    time_limit: str = ""  # of one cell, as SLURM writes it; empty = predicted once the dense run was measured
+    dense_time_limit: str = ""  # of one dense run; empty = the partition's
+    array_parallelism: int = 0  # cells at a time; 0 = as many as the nodes have GPUs for
+    warning_seconds: int = 120  # before the time limit, to save and go on in another turn
+    restarts: int = 5  # of a task that gets no further, before it counts as failed
     options: tuple[str, ...] = ()  # further #SBATCH options, such as --constraint=a100
     setup: tuple[str, ...] = ()  # lines before the work, such as module load cuda
+    container: str = ""  # before every lottery command, such as apptainer exec --nv image.sif
 
 
 @dataclass(frozen=True)
@@ -197,8 +202,13 @@ def check(e: Experiment) -> None:
          list(p.control_rewind_epochs), "some of prune.rewind_epochs")  # fmt: skip
     need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
-    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu"):
+    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
+    for name in ("array_parallelism", "restarts"):
+        need(getattr(c, name) >= 0, f"cluster.{name}", getattr(c, name), "0 or more")
+    for name in ("time_limit", "dense_time_limit"):
+        need(not getattr(c, name) or bool(re.fullmatch(r"\d+|(\d+-)?\d+(:\d+){1,2}|\d+-\d+", getattr(c, name))),
+             f"cluster.{name}", repr(getattr(c, name)), "minutes, H:M:S or D-H:M:S")  # fmt: skip
     need(bool(re.fullmatch(r"\d+[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
          "a size as SLURM writes it, such as 32G")  # fmt: skip
     need(c.gpus_per_node % c.gpus_per_cell == 0, "cluster.gpus_per_cell", c.gpus_per_cell,

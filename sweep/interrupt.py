@@ -16,19 +16,22 @@ class Stop:
         self.requested = False
 
     def request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:  # asked twice: at once; the last checkpoint is on disk
+        if self.requested and number == signal.SIGINT:  # a person asks again: at once; the last checkpoint is on disk
             raise KeyboardInterrupt
         self.requested = True
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask the training to stop instead of killing it in the middle of a step."""
+    """Ctrl-C, SIGTERM and SIGUSR1 ask the training to stop instead of killing it in the middle of a step.
+
+    SIGUSR1 is a batch system's warning that the time is nearly up.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals
         return
-    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield stop
     finally:

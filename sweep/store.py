@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,8 @@ def open_store(experiment: Experiment, root: Path) -> Store:
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a path beside `path` to write to; what is there at the end becomes `path`, in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # unique: processes of several machines may write the same file
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield beside
         with open(beside, "rb") as f:
@@ -110,18 +112,31 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         if isinstance(item, h5py.Dataset):
             arrays[name] = item[()]
 
+    with _opened(path) as f:
+        f.visititems(collect)
+        return arrays, _attributes(f)
+
+
+def read_attributes(path: Path) -> dict[str, Any]:
+    """The attributes alone."""
+    with _opened(path) as f:
+        return _attributes(f)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with h5py.File(path, "r") as f:
-            f.visititems(collect)
-            attributes = {
-                key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()
-            }
+            yield f
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; the step that writes it has not run") from None
     except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # h5py's ways to say: damaged
         reason = " ".join(str(error).split())
         raise Refused(f"{path}: truncated or not HDF5 ({reason}); delete it and run again") from None
-    return arrays, attributes
+
+
+def _attributes(f: Any) -> dict[str, Any]:
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
 
 
 def write_snapshot(path: Path, network: Network, weights: Weights, attributes: Mapping[str, Any]) -> None:
@@ -137,8 +152,11 @@ def read_snapshot(path: Path, network: Network) -> Weights:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, without one that was cut off while being written."""
-    path = folder / "metrics.jsonl"
+    return read_lines(folder / "metrics.jsonl")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON, without a last one that was cut off while being written."""
     if not path.exists():
         return []
     whole, _, _ = path.read_text().rpartition("\n")
@@ -149,8 +167,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "metrics.jsonl", "a") as f:
+    append_line(folder / "metrics.jsonl", line)
+
+
+def append_line(path: Path, line: Mapping[str, Any]) -> None:
+    """One more line of JSON, on the disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as f:
         f.write(json.dumps(line) + "\n")
         f.flush()
         os.fsync(f.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sweep import masks, store
@@ -13,14 +15,12 @@ from sweep.store import Store
 from sweep.training import Start, train
 
 
-def run_cell(home: Store, program: Program, cell: Cell, quiet: bool = False) -> None:
-    """Train one cell, unless that is done."""
+def run_cell(home: Store, program: Program, cell: Cell, quiet: bool, still_mine: Callable[[], None]) -> None:
+    """Train one cell."""
     folder = home.cell(cell.slug)
-    if (folder / "result.json").exists():
-        return
     mask_file = make_masks(home, cell.seed)  # reads them, and refuses those of other final weights
     start = start_of(home, cell, mask_file)
-    outcome = train(program, start, folder, cell.slug, quiet=quiet)
+    outcome = train(program, start, folder, cell.slug, quiet=quiet, still_mine=still_mine)
     assert start.mask is not None
     result = {
         **result_of(outcome, program),

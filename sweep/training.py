@@ -56,13 +56,15 @@ def train(
     label: str,
     on_epoch: Callable[[int], None] = lambda epoch: None,
     quiet: bool = False,
+    still_mine: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Train from `start` to the end of the recipe, or on from the checkpoint in `folder`.
 
     `on_epoch(n)` is called whenever n epochs of the schedule are complete, before that is put on record.
+    `still_mine()` is called before every write and raises where another process has taken this training over.
     """
     recipe, checkpoint = program.recipe, folder / "checkpoint.h5"
-    run = _Run(program, start, folder, label)
+    run = _Run(program, start, folder, label, still_mine)
     program.load(start.weights, start.mask)
     if checkpoint.exists():
         run.resume(checkpoint)
@@ -74,14 +76,19 @@ def train(
         while not run.complete:
             run.train_epoch(stop, work)
             run.finish_epoch(work, on_epoch)
-    return Outcome(program.evaluate(program.dataset.test), run.validation, run.epoch - start.epoch, run.seconds)
+    outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.epoch - start.epoch, run.seconds)
+    still_mine()  # the caller writes the result
+    return outcome
 
 
 class _Run:
     """A training under way: the epoch and step it is at, and the time it took so far."""
 
-    def __init__(self, program: Program, start: Start, folder: Path, label: str) -> None:
+    def __init__(
+        self, program: Program, start: Start, folder: Path, label: str, still_mine: Callable[[], None]
+    ) -> None:
         self.program, self.start, self.folder, self.label = program, start, folder, label
+        self.still_mine = still_mine
         self.epoch, self.step = start.epoch, 0
         self.seconds = 0.0  # of training, all sittings
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
@@ -141,6 +148,7 @@ class _Run:
         evaluating = time.monotonic() - began
         self.epoch, self.step = self.epoch + 1, 0
         self.stopped_early = bool(recipe.stop_at) and self.validation["top1"] >= recipe.stop_at
+        self.still_mine()
         on_epoch(self.epoch)
         store.append_metrics(
             self.folder,
@@ -164,6 +172,7 @@ class _Run:
         work.at(self.position(), f"epoch {self.epoch}/{recipe.epochs}: loss {loss / images:.3f}{accuracy}")
 
     def save(self) -> None:
+        self.still_mine()
         attributes = {
             "hash_of_start": fingerprint(self.start),
             **{name: getattr(self, name) for name in _KEPT},

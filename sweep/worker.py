@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import store
-from sweep.errors import Diverged, Interrupted, Refused
+from sweep import claim, store
+from sweep.errors import Diverged, Interrupted, Refused, Stuck
 from sweep.experiment import Experiment
 from sweep.plan import Cell, cells
 from sweep.progress import console
@@ -53,6 +53,12 @@ def missing(home: Store) -> list[Stage]:
     return [stage for stage in stages if stage.tasks]
 
 
+def without_broken(stage: Stage, failures: list[Failure]) -> Stage:
+    """The stage without the tasks that need what failed: those of the same seed."""
+    broken = {seed_of(failure.task) for failure in failures}
+    return Stage(stage.name, tuple(task for task in stage.tasks if seed_of(task) not in broken))
+
+
 def seed_of(task: str) -> int:
     """Every task ends in the seed it belongs to."""
     return int(task.rpartition("seed")[2])
@@ -74,8 +80,11 @@ def find_cell(experiment: Experiment, slug: str) -> Cell:
 class Worker:
     """Performs tasks. The program is compiled at the first task that trains and serves all later ones."""
 
-    def __init__(self, home: Store, devices: int = 0, threads: int = 0, quiet: bool = False) -> None:
+    def __init__(
+        self, home: Store, devices: int = 0, threads: int = 0, quiet: bool = False, restarts: int | None = None
+    ) -> None:
         self.home, self.devices, self.threads, self.quiet = home, devices, threads, quiet
+        self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
 
     @cached_property
     def program(self) -> Program:
@@ -92,18 +101,24 @@ class Worker:
     def perform(self, task: str) -> None:
         """Do the task, unless it is done."""
         kind, _, rest = task.partition("-seed")
-        if kind == "dense":
-            from sweep.dense import run_dense
-
-            run_dense(self.home, self.program, int(rest), self.quiet)
-        elif kind == "masks":
+        if kind == "masks":
             from sweep.mask_file import make_masks
 
             make_masks(self.home, int(rest))
+            return
+        folder = folder_of(self.home, task)
+        if (folder / "result.json").exists():
+            return
+        # before anything can go wrong, so that a start that dies while compiling counts too
+        still_mine = partial(claim.check, folder, claim.take(folder, self.restarts))
+        if kind == "dense":
+            from sweep.dense import run_dense
+
+            run_dense(self.home, self.program, int(rest), self.quiet, still_mine)
         else:
             from sweep.ticket import run_cell
 
-            run_cell(self.home, self.program, find_cell(self.home.experiment, task), self.quiet)
+            run_cell(self.home, self.program, find_cell(self.home.experiment, task), self.quiet, still_mine)
 
     def attempt(self, task: str) -> Failure | None:
         """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""
@@ -111,7 +126,7 @@ class Worker:
             self.perform(task)
         except Interrupted:
             raise
-        except (Refused, Diverged) as error:
+        except (Refused, Diverged, Stuck) as error:
             return record_failure(self.home, task, str(error), refused=isinstance(error, Refused))
         except Exception as error:  # any fault of one cell, out of memory too, must not end the others
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -248,10 +248,11 @@ def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery)
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
     from slurm import sbatch
 
-    _, said, _ = lottery("plan", "small", "--sbatch")
-    for script in (sbatch.dense_script, sbatch.cells_script, sbatch.report_script):
-        assert script(home.experiment, home.root.relative_to(Path.cwd())) in said
-    assert "#SBATCH" not in lottery("plan", "small")[1]
+    _, said, _ = lottery("plan", "small", "--on", "slurm")
+    chain = sbatch.chain(home.experiment, home.root.resolve(), sbatch.everything(home.experiment))
+    assert [job.part for job in chain] == ["dense", "masks", "cells", "report"]
+    assert all(job.text in said for job in chain)
+    assert lottery("sweep", "small", "--on", "slurm", "--dry-run")[1] in said
 
 
 # ---- status and report, from files alone
@@ -386,7 +387,10 @@ def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypa
 
 # ---- help and speed
 
-COMMANDS = ["dry-run", "train", "sweep", "ticket", "plan", "status", "weights", "report", "bench step"]
+COMMANDS = [
+    "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
+    "logs", "bench step",
+]  # fmt: skip
 
 
 def test_every_command_is_tested_here_and_listed_in_the_help(lottery):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tests import made_up
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDER = Path("results/small-0123abcdef")
-SCRIPTS = {"dense": sbatch.dense_script, "cells": sbatch.cells_script, "report": sbatch.report_script}
+PARTS = ("dense", "masks", "cells", "report")
 
 CLUSTER = Cluster(
     partition="gpu",
@@ -28,6 +30,7 @@ CLUSTER = Cluster(
     cpus_per_gpu=6,
     memory_per_gpu="40G",
     time_limit="02:30:00",
+    dense_time_limit="2-00:00:00",
     options=("--constraint=a100", "--exclusive"),
     setup=("module load cuda", "source .venv/bin/activate"),
 )
@@ -38,6 +41,11 @@ def asking(cluster: Cluster = CLUSTER, **changes) -> Experiment:
     experiment = dataclasses.replace(made_up.experiment(**changes), cluster=cluster)
     check(experiment)
     return experiment
+
+
+def script(part: str, experiment: Experiment, folder: Path = FOLDER) -> str:
+    """The text of one job of the whole sweep."""
+    return next(job.text for job in sbatch.chain(experiment, folder, sbatch.everything(experiment)) if job.part == part)
 
 
 def options(text: str) -> list[str]:
@@ -58,81 +66,81 @@ def work(text: str) -> list[str]:
 # ---- the whole text
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_the_text_of_a_script_is_pinned(part):
     """Where a change is meant, write the new text to tests/golden and read the difference."""
-    assert SCRIPTS[part](asking(), FOLDER) == (GOLDEN / f"{part}.sh").read_text()
+    assert script(part, asking()) == (GOLDEN / f"{part}.sh").read_text()
 
 
 @pytest.mark.parametrize("folder", [FOLDER, Path("my results/it's $HOME")], ids=["plain", "awkward"])
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_bash_reads_every_script(part, folder):
-    text = SCRIPTS[part](asking(seeds=(0, 1)), folder)
+    text = script(part, asking(seeds=(0, 1)), folder)
     checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_options_stand_before_the_first_command_where_sbatch_reads_them(part):
-    lines = SCRIPTS[part](asking(), FOLDER).splitlines()
+    lines = script(part, asking()).splitlines()
     assert lines[0] == "#!/bin/bash"
     first_command = next(i for i, line in enumerate(lines) if not line.startswith("#"))
     assert all(line.startswith("#SBATCH --") for line in lines[1:first_command])
-    assert not any(line.startswith("#") for line in lines[first_command:])
+    assert not any(line.startswith("#SBATCH") for line in lines[first_command:])
 
 
 # ---- the cluster section
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_partition_account_qos_and_further_options_are_asked_for_everywhere(part):
-    text = SCRIPTS[part](asking(), FOLDER)
+    text = script(part, asking())
     assert [option(text, name) for name in ("partition", "account", "qos")] == ["gpu", "vision", "long"]
     assert options(text)[-2:] == ["--constraint=a100", "--exclusive"]
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_what_is_not_chosen_is_not_asked_for(part):
-    text = SCRIPTS[part](asking(Cluster()), FOLDER)
+    text = script(part, asking(Cluster()))
     assert [option(text, name) for name in ("partition", "account", "qos", "time")] == [None] * 4
 
 
-def test_the_time_limit_is_that_of_cells_alone():
-    limits = {part: option(script(asking(), FOLDER), "time") for part, script in SCRIPTS.items()}
-    assert limits == {"dense": None, "cells": "02:30:00", "report": None}
+def test_dense_run_and_cells_have_time_limits_of_their_own():
+    limits = {part: option(script(part, asking()), "time") for part in PARTS}
+    assert limits == {"dense": "2-00:00:00", "masks": None, "cells": "02:30:00", "report": None}
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_setup_lines_come_before_the_work_and_faults_end_the_script(part):
-    lines = work(SCRIPTS[part](asking(), FOLDER))
+    lines = work(script(part, asking()))
     assert lines[:3] == ["set -eo pipefail", "module load cuda", "source .venv/bin/activate"]
-    assert "lottery" in lines[-1]
+    assert any("lottery" in line for line in lines[3:])
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_every_job_takes_one_node_whatever_the_cluster_has(part):
-    text = SCRIPTS[part](asking(), FOLDER)
+    text = script(part, asking())
     assert (option(text, "nodes"), option(text, "ntasks")) == ("1", "1")
 
 
 def test_the_dense_run_takes_all_gpus_of_a_node_with_their_memory_and_cores():
-    text = sbatch.dense_script(asking(), FOLDER)
+    text = script("dense", asking())
     assert [option(text, name) for name in ("gres", "mem", "cpus-per-task")] == ["gpu:4", "160G", "24"]
 
 
 def test_a_cell_takes_its_own_gpus_with_their_memory_and_cores():
-    text = sbatch.cells_script(asking(), FOLDER)
+    text = script("cells", asking())
     assert [option(text, name) for name in ("gres", "mem", "cpus-per-task")] == ["gpu:2", "80G", "12"]
 
 
 def test_the_report_takes_no_gpu():
-    text = sbatch.report_script(asking(), FOLDER)
+    text = script("report", asking())
     assert [option(text, name) for name in ("gres", "mem", "cpus-per-task")] == [None, None, "6"]
 
 
 @pytest.mark.parametrize(("each", "four"), [("32G", "128G"), ("500M", "2000M"), ("1T", "4T"), ("8000", "32000")])
 def test_memory_is_multiplied_in_its_unit(each, four):
-    assert option(sbatch.dense_script(asking(Cluster(memory_per_gpu=each)), FOLDER), "mem") == four
+    assert option(script("dense", asking(Cluster(memory_per_gpu=each))), "mem") == four
 
 
 # ---- arrays
@@ -140,10 +148,10 @@ def test_memory_is_multiplied_in_its_unit(each, four):
 
 def test_the_array_numbers_the_cells_of_the_plan():
     experiment = asking(controls=("fresh", "random"))
-    indices, _, _ = (option(sbatch.cells_script(experiment, FOLDER), "array") or "").partition("%")
+    indices, _, _ = (option(script("cells", experiment), "array") or "").partition("%")
     assert indices == "0-9"
     assert len(cells(experiment)) == 10
-    assert '--index "$SLURM_ARRAY_TASK_ID"' in work(sbatch.cells_script(experiment, FOLDER))[-1]
+    assert '--index "$SLURM_ARRAY_TASK_ID"' in script("cells", experiment)
 
 
 @pytest.mark.parametrize(
@@ -151,87 +159,151 @@ def test_the_array_numbers_the_cells_of_the_plan():
 )
 def test_as_many_cells_run_at_a_time_as_the_nodes_have_gpus_for(nodes, per_node, per_cell, together):
     cluster = Cluster(nodes=nodes, gpus_per_node=per_node, gpus_per_cell=per_cell)
-    assert option(sbatch.cells_script(asking(cluster), FOLDER), "array") == f"0-3%{together}"
+    assert option(script("cells", asking(cluster)), "array") == f"0-3%{together}"
 
 
-def test_one_seed_is_one_job_and_several_are_an_array():
-    assert option(sbatch.dense_script(asking(), FOLDER), "array") is None
-    assert option(sbatch.dense_script(asking(seeds=(3, 5, 8)), FOLDER), "array") == "0-2"
+def test_as_many_at_a_time_as_the_experiment_says_where_it_says_so():
+    assert option(script("cells", asking(Cluster(array_parallelism=3))), "array") == "0-3%3"
 
 
-@pytest.mark.parametrize(("task", "seed"), [("0", "3"), ("2", "8"), (None, "3")])
-def test_every_element_of_the_dense_array_trains_its_own_seed(task, seed, tmp_path):
+def test_the_dense_array_has_one_element_per_seed():
+    assert option(script("dense", asking()), "array") == "0"
+    assert option(script("dense", asking(seeds=(3, 5, 8))), "array") == "0-2"
+
+
+def bash(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run by bash, with commands that only repeat their arguments."""
-    text = sbatch.dense_script(asking(Cluster(), seeds=(3, 5, 8)), tmp_path / "a folder")
-    environment = {} if task is None else {"SLURM_ARRAY_TASK_ID": task}
-    heard = subprocess.run(
-        ["bash"], input='srun() { printf "%s\\n" "$@"; }\n' + text, text=True, capture_output=True, check=True,
-        env=environment,
+    fakes = 'lottery() { printf "%s\\n" "$@"; return "${RETURN:-0}"; }\nscontrol() { echo "scontrol $*"; }\n'
+    fakes += "sleep() { :; }\n"
+    environment = {"PATH": os.environ["PATH"], "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "0"} | environment
+    return subprocess.run(["bash"], input=fakes + text, text=True, capture_output=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize(("task", "seed"), [("0", "3"), ("2", "8")])
+def test_every_element_of_the_dense_array_trains_its_own_seed(task, seed, tmp_path):
+    text = script("dense", asking(Cluster(), seeds=(3, 5, 8)), tmp_path / "a folder")
+    heard = bash(text, SLURM_ARRAY_TASK_ID=task).stdout.splitlines()
+    assert heard[1:6] == ["train", str(tmp_path / "a folder"), "--seed", seed, "--restarts"]
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [(0, False), (1, False), (2, False), (127, False), (130, False), (143, False), (137, True), (139, True)],
+)
+def test_only_what_was_killed_is_requeued_and_alone(status, again):
+    """130 without a warning: a person stopped it. 143: scancel."""
+    heard = bash(script("cells", asking(Cluster())), RETURN=str(status), SLURM_ARRAY_TASK_ID="3")
+    assert heard.returncode == status
+    assert ("scontrol requeue 17_3" in heard.stdout) == again
+
+
+def test_after_a_warning_the_work_is_told_to_save_and_goes_on_in_another_turn(tmp_path):
+    """A real signal to a real bash; the work takes half a second to save itself."""
+    text = script("cells", asking(Cluster())).replace("lottery ticket", "worker")
+    worker = "bash -c 'trap \"sleep 0.5; echo saved; exit 130\" USR1; echo ready; while :; do sleep 0.05; done'"
+    fakes = f'worker() {{ exec {worker}; }}\nscontrol() {{ echo "scontrol $*"; exit 0; }}\n'
+    process = subprocess.Popen(
+        ["bash", "-c", fakes + text], stdout=subprocess.PIPE, text=True,
+        env={"PATH": os.environ["PATH"], "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"},
     )  # fmt: skip
-    assert heard.stdout.splitlines() == ["lottery", "train", str(tmp_path / "a folder"), "--seed", seed]
+    assert process.stdout
+    while process.stdout.readline() != "ready\n":
+        pass
+    process.send_signal(signal.SIGUSR1)
+    assert process.communicate(timeout=20)[0].splitlines() == ["saved", "scontrol requeue 17_3"]
 
 
-def test_every_element_of_an_array_has_a_log_of_its_own():
-    assert option(sbatch.cells_script(asking(), FOLDER), "output") == f"{FOLDER}/slurm/logs/cells-%A_%a.out"
-    assert option(sbatch.dense_script(asking(seeds=(0, 1)), FOLDER), "output") == f"{FOLDER}/slurm/logs/dense-%A_%a.out"
-    assert option(sbatch.dense_script(asking(), FOLDER), "output") == f"{FOLDER}/slurm/logs/dense-%j.out"
+def test_a_log_is_named_by_the_cell_so_that_every_job_of_it_appends_to_the_same():
+    assert option(script("cells", asking()), "output") == f"{FOLDER}/slurm/logs/cells-%a.out"
+    assert option(script("dense", asking()), "output") == f"{FOLDER}/slurm/logs/dense-%a.out"
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_requeued_job_goes_on_in_its_log(part):
-    assert {"--requeue", "--open-mode=append"} <= set(options(SCRIPTS[part](asking(), FOLDER)))
+    assert {"--requeue", "--open-mode=append"} <= set(options(script(part, asking())))
 
 
 # ---- paths and the chain
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_folder_with_a_space_stays_one_word(part):
     folder = Path("my results/small-0123abcdef")
-    assert str(folder) in shlex.split(work(SCRIPTS[part](asking(), folder))[-1])
+    (line,) = [line for line in work(script(part, asking(), folder)) if "lottery " in line]
+    assert str(folder) in shlex.split(line)
 
 
-@pytest.mark.parametrize("part", SCRIPTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_log_in_a_folder_with_a_space_stays_one_word(part):
     """sbatch reads quotes in its #SBATCH lines as a shell would."""
-    text = SCRIPTS[part](asking(), Path("my results/small-0123abcdef"))
+    text = script(part, asking(), Path("my results/small-0123abcdef"))
     words = [word for line in options(text) for word in shlex.split(line)]
-    assert f"--output=my results/small-0123abcdef/slurm/logs/{part}-%" in " ".join(words)
+    assert f"--output=my results/small-0123abcdef/slurm/logs/{part}" in " ".join(words)
     assert all(word.startswith("--") for word in words)
 
 
 def test_a_sweep_without_cells_has_no_array():
-    said = made_up.refusal(lambda: sbatch.cells_script(asking(quantiles=()), FOLDER))
-    assert said.startswith("prune.quantiles: received []")
+    experiment = asking(quantiles=())
+    assert [job.part for job in sbatch.chain(experiment, FOLDER, sbatch.everything(experiment))] == [
+        "dense", "masks", "report",
+    ]  # fmt: skip
 
 
-def test_the_chain_submits_the_three_scripts_each_after_the_one_before():
-    assert sbatch.chain(FOLDER).splitlines() == [
-        "dense=$(sbatch --parsable results/small-0123abcdef/slurm/dense.sh)",
-        'cells=$(sbatch --parsable --dependency=afterok:"$dense" --kill-on-invalid-dep=yes '
-        "results/small-0123abcdef/slurm/cells.sh)",
-        'sbatch --dependency=afterany:"$cells" results/small-0123abcdef/slurm/report.sh',
-    ]
+def many(count: int) -> Experiment:
+    return asking(Cluster(), quantiles=tuple(i / count for i in range(count)), rewind_epochs=(0,))
 
 
-def test_the_chain_hands_job_numbers_on_and_keeps_folders_with_spaces_whole():
+def test_cells_beyond_the_largest_array_go_into_a_chain_of_arrays_that_start_at_0():
+    experiment = many(120)
+    chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), max_array_size=50)
+    arrays = [job for job in chain if job.part == "cells"]
+    assert [(job.name, job.first, len(job.indices)) for job in arrays] == [
+        ("cells", 0, 50), ("cells-50", 50, 50), ("cells-100", 100, 20),
+    ]  # fmt: skip
+    assert [option(job.text, "array") for job in arrays] == ["0-49%80", "0-49%80", "0-19%80"]
+    assert '--index "$((50 + SLURM_ARRAY_TASK_ID))"' in arrays[1].text
+    assert [job.waits for job in chain] == ["afterok", "afterany", "afterok", "afterany", "afterany", "afterany"]
+    logs = {option(job.text, "output") for job in arrays}
+    assert len(logs) == 3, "two arrays would write to the same logs"
+
+
+def test_only_missing_cells_are_in_the_array():
+    missing = sbatch.Missing(dense=(), masks=False, cells=(0, 1, 3))
+    (array, report) = sbatch.chain(asking(), FOLDER, missing)
+    assert option(array.text, "array") == "0-1,3%4" and report.part == "report"
+
+
+def test_where_the_user_may_not_submit_them_all_the_last_job_submits_the_rest():
+    experiment = many(120)
+    chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), room=60)
+    assert [job.part for job in chain] == ["dense", "masks", "cells", "rest"]
+    assert len(chain[2].indices) == 60 - 1 - 1 - 1
+    assert f"lottery sweep {FOLDER} --on slurm" in chain[3].text and chain[3].waits == "afterany"
+
+
+def test_a_container_stands_before_every_command():
+    experiment = asking(Cluster(container="apptainer exec --nv image.sif"))
+    for part in PARTS:
+        assert "apptainer exec --nv image.sif lottery " in script(part, experiment)
+
+
+def test_the_commands_submit_the_scripts_each_after_the_one_before_and_keep_folders_with_spaces_whole():
     """Run by bash, with an sbatch that repeats its arguments and gives job numbers."""
     fake = 'sbatch() { printf "%s|" "$@" >&2; echo >&2; echo $((100 + $#)); }\n'
-    heard = subprocess.run(
-        ["bash", "-eu"], input=fake + sbatch.chain(Path("my results")), text=True, capture_output=True, check=True
-    )
+    chain = sbatch.chain(asking(), Path("my results"), sbatch.everything(asking()))
+    text = fake + sbatch.commands(Path("my results"), chain)
+    heard = subprocess.run(["bash", "-eu"], input=text, text=True, capture_output=True, check=True)
     assert heard.stderr.splitlines() == [
         "--parsable|my results/slurm/dense.sh|",
-        "--parsable|--dependency=afterok:102|--kill-on-invalid-dep=yes|my results/slurm/cells.sh|",
-        "--dependency=afterany:104|my results/slurm/report.sh|",
+        "--parsable|--dependency=afterany:102|--kill-on-invalid-dep=yes|my results/slurm/masks.sh|",
+        "--parsable|--dependency=afterok:104|--kill-on-invalid-dep=yes|my results/slurm/cells.sh|",
+        "--parsable|--dependency=afterany:104|--kill-on-invalid-dep=yes|my results/slurm/report.sh|",
     ]
 
 
-def test_written_scripts_lie_where_the_chain_looks_with_a_folder_for_their_logs(tmp_path):
-    made = made_up.experiment()
-    place = sbatch.write_scripts(made, tmp_path)
-    assert {path.name: path.read_text() for path in place.glob("*.sh")} == sbatch.scripts(made, tmp_path)
-    assert all(str(place / name) in sbatch.chain(tmp_path) for name in ("dense.sh", "cells.sh", "report.sh"))
-    logs = [line.partition("=")[2] for text in sbatch.scripts(made, tmp_path).values() for line in text.splitlines()
-            if line.startswith("#SBATCH --output=")]  # fmt: skip
-    assert len(logs) == 3 and all(Path(log).parent.is_dir() for log in logs)
+def test_written_scripts_lie_where_the_commands_look_with_a_folder_for_their_logs(tmp_path):
+    chain = sbatch.chain(asking(), tmp_path, sbatch.everything(asking()))
+    paths = sbatch.write_scripts(tmp_path, chain)
+    assert [path.read_text() for path in paths] == [job.text for job in chain]
+    assert all(str(path) in sbatch.commands(tmp_path, chain) for path in paths)
+    assert all(Path(option(job.text, "output") or "").parent.is_dir() for job in chain)

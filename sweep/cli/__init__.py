@@ -9,7 +9,7 @@ import sys
 
 from cyclopts import App, CycloptsError
 
-from sweep.cli import bench, run, show
+from sweep.cli import bench, cluster, run, show
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -17,8 +17,13 @@ app = App(
     help="Lottery-ticket sweeps: which sparse subnetworks, rewound to which epoch, train as well as the whole network.",
     help_format="plaintext",
 )
-for command in (run.dry_run, run.train, run.sweep, run.ticket, show.plan, show.status, show.weights, show.report):
+for command in (
+    run.dry_run, run.train, run.masks, run.sweep, run.ticket,
+    show.plan, show.status, show.weights, show.report,
+    cluster.retry, cluster.cancel, cluster.logs,
+):  # fmt: skip
     app.command(command)
+app.command(cluster.sbatch_, name="sbatch")
 app.command(bench.app)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -15,6 +15,9 @@ from sweep.store import Store, open_store
 Override = Annotated[str, Parameter(help="Fields to change, such as recipe.epochs=30 seeds=[0,1]")]
 Results = Annotated[Path, Parameter(help="Folder that holds the results of all experiments")]
 Devices = Annotated[int, Parameter(help="Devices per training; 0 = all visible GPUs, or one CPU")]
+On = Annotated[
+    Literal["local", "mpi", "slurm"], Parameter(help="Where: this machine, an MPI world, or a SLURM cluster")
+]
 
 RESULTS = Path("results")
 SHIPPED = Path(__file__).parents[2] / "experiments"

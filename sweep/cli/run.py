@@ -9,10 +9,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm import sbatch
+from slurm import arrays, sbatch
+from slurm.arrays import Slurm
+from slurm.backend import Backend
 from slurm.local import Local
+from slurm.mpi import Mpi, world
+from slurm.queue import Silent
 from sweep.cli import show
-from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find, open_home
+from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, find, open_home, read_home
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
@@ -22,6 +26,9 @@ from sweep.store import Store
 from sweep.worker import Failure, Worker, dense_task, find_cell
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
+Restarts = Annotated[
+    int | None, Parameter(help="Starts again from the same point after which a task is given up; none: no limit")
+]
 Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
 
 
@@ -32,18 +39,20 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
     console.print(show.method(home.experiment))
-    status = _sweep(home, jobs or min(2, os.cpu_count() or 1), 0, quiet=False)
+    status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
-        sbatch.write_scripts(home.experiment, home.root)
-        for text in sbatch.scripts(home.experiment, home.root).values():
-            console.print(text)
-        console.print(f"submitted by:\n{sbatch.chain(home.root)}")
+        show.scripts(home, sbatch.chain(home.experiment, home.root, sbatch.everything(home.experiment)))
     return status
 
 
 def train(
-    experiment: str, *overrides: Override, seed: int | None = None, devices: Devices = 0, results: Results = RESULTS
+    experiment: str,
+    *overrides: Override,
+    seed: int | None = None,
+    devices: Devices = 0,
+    restarts: Restarts = None,
+    results: Results = RESULTS,
 ) -> int:
     """The dense run: weights kept at the start, at the rewind epochs and at the end; then its masks.
 
@@ -54,19 +63,44 @@ def train(
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.seeds)}")
     home = open_home(experiment, overrides, results)
     console.print(show.method(home.experiment))
-    worker = Worker(home, devices)
+    worker = Worker(home, devices, restarts=restarts)
+    failures = []
     for each in home.experiment.seeds if seed is None else (seed,):
-        worker.perform(dense_task(each))
-        worker.perform(f"masks-seed{each}")
-        show.dense_summary(home, each)
-    return 0
+        failure = worker.attempt(dense_task(each)) or worker.attempt(f"masks-seed{each}")
+        failures += [failure] if failure else []
+        if not failure:
+            show.dense_summary(home, each)
+    return _told(failures)
+
+
+def masks(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+    """The masks of every dense run that is done. In a SLURM job, cells that wait also get their predicted time limit.
+
+    Example: lottery masks cifar10_resnet20
+    """
+    home = open_home(experiment, overrides, results)
+    worker, failures = Worker(home), []
+    for seed in home.experiment.seeds:
+        failure = worker.attempt(f"masks-seed{seed}")
+        failures += [failure] if failure else []
+        if not failure:
+            show.dense_summary(home, seed)
+    if "SLURM_JOB_ID" in os.environ and len(failures) < len(home.experiment.seeds):
+        limit = arrays.limit_times(home)
+        console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
+        _told(failures)
+        return 0  # the cells of the seeds that have masks can begin
+    return _told(failures)
 
 
 def sweep(
     experiment: str,
     *overrides: Override,
+    on: On = "local",
     jobs: Jobs = 1,
     devices: Devices = 0,
+    wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
+    dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
     quiet: Quiet = False,
     results: Results = RESULTS,
 ) -> int:
@@ -76,11 +110,28 @@ def sweep(
     """
     if jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
-    _described(experiment, overrides, results)
-    home = open_home(experiment, overrides, results)
-    if not quiet:
-        console.print(show.method(home.experiment))
-    return _sweep(home, jobs, devices, quiet)
+    if on != "local" and (jobs > 1 or devices):
+        raise Refused(f"--jobs and --devices are for --on local; --on {on} takes them from the cluster")
+    if on != "slurm" and (wait or dry_run):
+        raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
+
+    def opened() -> Store:
+        _described(experiment, overrides, results)
+        home = open_home(experiment, overrides, results)
+        if not quiet:
+            console.print(show.method(home.experiment))
+        return home
+
+    if on == "local":
+        return _sweep(opened(), Local(jobs, devices, quiet), quiet)
+    if on == "mpi":
+        with world() as ranks:
+            return _sweep(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
+    if dry_run:
+        home = read_home(experiment, overrides, results)
+        show.scripts(home, arrays.preview(home))
+        return 0
+    return _submitted(opened(), wait, quiet)
 
 
 def ticket(
@@ -89,6 +140,7 @@ def ticket(
     *overrides: Override,
     index: Annotated[int | None, Parameter(help="The cell's number in the plan, from 0 (an array task's)")] = None,
     devices: Devices = 0,
+    restarts: Restarts = None,
     results: Results = RESULTS,
 ) -> int:
     """Train one cell, named as `lottery plan` lists it, or numbered.
@@ -106,7 +158,7 @@ def ticket(
     task = cell or plan[index or 0]
     find_cell(described, task)
     home = open_home(experiment, overrides, results)
-    failure = Worker(home, devices).attempt(task)
+    failure = Worker(home, devices, restarts=restarts).attempt(task)
     if failure:
         return _told([failure])
     console.print(f"{task} done: {home.cell(task)}")
@@ -121,8 +173,21 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path) -> Ex
     return found
 
 
-def _sweep(home: Store, jobs: int, devices: int, quiet: bool) -> int:
-    failures = Local(jobs, devices, quiet).run(home)
+def _submitted(home: Store, wait: bool, quiet: bool) -> int:
+    """On SLURM the last job of the chain writes the report."""
+    try:
+        failures = Slurm(wait, quiet).run(home)
+    except Silent as error:
+        raise Refused(f"SLURM does not answer: {error}") from None
+    if wait:
+        show.write_and_list(home, quiet)
+    elif not quiet:
+        console.print(f"follow it: lottery status {home.root} --watch")
+    return _told(failures)
+
+
+def _sweep(home: Store, backend: Backend, quiet: bool) -> int:
+    failures = backend.run(home)
     show.write_and_list(home, quiet)
     return _told(failures)
 

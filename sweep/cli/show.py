@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from statistics import mean
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from slurm import sbatch
+from slurm import arrays, sbatch
+from slurm.sbatch import Job
+from slurm.status import Standing, seconds_left
+from slurm.status import states as where_it_stands
 from sweep import progress
-from sweep.cli.find import RESULTS, Override, Results, read_home
+from sweep.cli.find import RESULTS, On, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.plan import cells, epochs_of, levels
 from sweep.progress import console, duration
 from sweep.recipe import peak_rate
-from sweep.status import predicted_seconds, states
+from sweep.status import predicted_seconds
 from sweep.store import Store
 
+WATCH_SECONDS = 5.0
 Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
-SbatchText = Annotated[bool, Parameter(name="--sbatch", help="Show the job scripts too")]
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,17 @@ class PlannedCell:
 def plan(
     experiment: str,
     *overrides: Override,
-    sbatch_text: SbatchText = False,
+    on: On = "local",
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """The cells of a sweep in the order they are handed out, and their predicted time.
+    """The cells of a sweep in the order they are handed out, their predicted time; with --on slurm, the job scripts.
 
-    Example: lottery plan experiments/imagenet_mobilenet_v2.yaml
+    Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
     """
     home = read_home(experiment, overrides, results)
-    predicted = predicted_seconds(home)
+    cluster = home.experiment.cluster
+    predicted = predicted_seconds(home, cluster.gpus_per_cell)
     rows = [
         PlannedCell(
             index=i,
@@ -61,8 +68,11 @@ def plan(
         )
         for i, cell in enumerate(cells(home.experiment))
     ]
+    # no order of the cells can end sooner
+    bound = max(sum(predicted.values()) / sbatch.together(cluster), *predicted.values()) if predicted and rows else None
     if json_:
-        print(json.dumps({"folder": str(home.root), "cells": [asdict(row) for row in rows]}, indent=1))
+        found = {"folder": str(home.root), "at_least_seconds": bound, "cells": [asdict(row) for row in rows]}
+        print(json.dumps(found, indent=1))
         return 0
     table = Table("#", "cell", "epochs", "predicted")
     for row in rows:
@@ -70,41 +80,86 @@ def plan(
         table.add_row(str(row.index), row.cell, str(row.epochs), seconds)
     progress.show(table)
     epochs = sum(row.epochs for row in rows)
-    if predicted:
-        total, longest = sum(predicted.values()), max(predicted.values(), default=0.0)
-        cluster = home.experiment.cluster
-        together = cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
-        bound = max(total / together, longest)
+    if predicted and bound is not None:
+        total, together = sum(predicted.values()), sbatch.together(cluster)
         console.print(
             f"{len(rows)} cells, {epochs} epochs: {duration(total)} one after the other at the dense run's speed; "
             f"at least {duration(bound)} with {together} at a time (cluster: of the experiment)"
         )
     else:
         console.print(f"{len(rows)} cells, {epochs} epochs; times are predicted once the dense run has been measured")
-    if sbatch_text:
-        for text in sbatch.scripts(home.experiment, home.root).values():
-            console.print(text)
+    if on == "slurm":
+        scripts(home, arrays.preview(home))
     return 0
 
 
-def status(experiment: str, *overrides: Override, json_: Json = False, results: Results = RESULTS) -> int:
-    """Where every training of the sweep stands, from its files.
+def scripts(home: Store, chain: list[Job]) -> None:
+    """The job scripts as they are submitted, and the commands that would do it by hand."""
+    for job in chain:
+        console.print(f"--- {home.root / 'slurm' / job.name}.sh\n{job.text}")
+    console.print(f"submitted by:\n{sbatch.commands(home.root, chain)}" if chain else "nothing is missing")
+
+
+def status(
+    experiment: str,
+    *overrides: Override,
+    watch: Annotated[bool, Parameter(help="Again and again, until nothing waits or runs")] = False,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Where every training of the sweep stands, from its files and, where it was submitted, from SLURM.
 
     Example: lottery status dry_run
     """
     home = read_home(experiment, overrides, results)
-    found = states(home)
+    standing = where_it_stands(home)
     if json_:
-        print(json.dumps([asdict(state) for state in found], indent=1))
+        print(json.dumps([asdict(state) for state in standing.tasks], indent=1))
         return 0
-    table = Table("training", "state", "epoch", "test accuracy", "")
-    for state in found:
-        accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
-        table.add_row(state.task, state.state, f"{state.epoch}/{home.experiment.recipe.epochs}", accuracy, state.note)
-    progress.show(table)
-    counts = {word: sum(s.state == word for s in found) for word in ("done", "begun", "waiting", "failed")}
-    console.print(", ".join(f"{n} {word}" for word, n in counts.items() if n) + f"  ({home.root})")
+    if watch:
+        return _watch(home)
+    _show_standing(home, standing)
     return 0
+
+
+def _watch(home: Store) -> int:
+    """On a terminal the table stays in place; elsewhere, a line now and then."""
+    while True:
+        standing = where_it_stands(home)
+        if console.is_terminal:
+            console.clear()
+            _show_standing(home, standing)
+        else:
+            console.print(_summary(home, standing))
+        if not any(state.state in ("waiting", "running") for state in standing.tasks):
+            return 0
+        time.sleep(WATCH_SECONDS)
+
+
+def _show_standing(home: Store, standing: Standing) -> None:
+    table = Table("training", "state", "epoch", "test accuracy", "")
+    for state in standing.tasks:
+        accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
+        notes = [state.note] if state.note else []
+        notes += [f"{duration(state.seconds_left)} left"] if state.seconds_left is not None else []
+        notes += [f"begun {state.starts} times"] if state.starts > 1 else []
+        epoch = f"{state.epoch}/{home.experiment.recipe.epochs}"
+        table.add_row(state.task, state.state, epoch, accuracy, "; ".join(notes))
+    progress.show(table)
+    console.print(_summary(home, standing))
+
+
+def _summary(home: Store, standing: Standing) -> str:
+    counts = Counter(state.state for state in standing.tasks)
+    parts = [f"{counts[word]} {word}" for word in ("done", "running", "begun", "waiting", "failed") if counts[word]]
+    again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
+    parts += [f"begun again {again} times"] if again else []
+    parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []
+    left = seconds_left(home, standing.tasks)
+    if left:
+        end = datetime.now() + timedelta(seconds=left)
+        parts.append(f"end not before {end:%Y-%m-%d %H:%M} ({duration(left)})")
+    return ", ".join(parts) + f"  ({home.root})" + (f"\n{standing.silence}" if standing.silence else "")
 
 
 def weights(

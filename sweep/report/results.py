@@ -51,7 +51,7 @@ def collect(home: Store) -> list[Row]:
 
 def _result(home: Store, task: str) -> dict[str, Any]:
     folder = folder_of(home, task)
-    out: dict[str, Any] = {"state": state_of(task, folder).state}
+    out: dict[str, Any] = {"state": state_of(task, folder, home.experiment.recipe.epochs).state}
     if out["state"] == "done":
         found = store.read_json(folder / "result.json")
         out |= {name: found[name] for name in ("threshold", "density", "kept", "prunable", "epochs") if name in found}

@@ -10,12 +10,24 @@
 #SBATCH --mem=80G
 #SBATCH --time=02:30:00
 #SBATCH --array=0-3%4
+#SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/cells-%A_%a.out
+#SBATCH --output=results/small-0123abcdef/slurm/logs/cells-%a.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
-srun lottery ticket results/small-0123abcdef --index "$SLURM_ARRAY_TASK_ID"
+echo "$(date -Is) job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
+warned= status=0
+trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save
+lottery ticket results/small-0123abcdef --index "$SLURM_ARRAY_TASK_ID" --restarts 5 &
+work=$!
+wait "$work" || status=$?
+if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait
+# saved itself in time (130), or was killed: another turn. 143: cancelled
+if [ "$status" -gt 128 ] && [ "$status" != 143 ] && { [ "$status" != 130 ] || [ "$warned" ]; }; then
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60
+fi
+exit "$status"

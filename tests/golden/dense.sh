@@ -8,13 +8,27 @@
 #SBATCH --cpus-per-task=24
 #SBATCH --gres=gpu:4
 #SBATCH --mem=160G
+#SBATCH --time=2-00:00:00
+#SBATCH --array=0
+#SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/dense-%j.out
+#SBATCH --output=results/small-0123abcdef/slurm/logs/dense-%a.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
+echo "$(date -Is) job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 seeds=(0)
-srun lottery train results/small-0123abcdef --seed "${seeds[${SLURM_ARRAY_TASK_ID:-0}]}"
+warned= status=0
+trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save
+lottery train results/small-0123abcdef --seed "${seeds[$SLURM_ARRAY_TASK_ID]}" --restarts 5 &
+work=$!
+wait "$work" || status=$?
+if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait
+# saved itself in time (130), or was killed: another turn. 143: cancelled
+if [ "$status" -gt 128 ] && [ "$status" != 143 ] && { [ "$status" != 130 ] || [ "$warned" ]; }; then
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60
+fi
+exit "$status"

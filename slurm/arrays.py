@@ -1,0 +1,207 @@
+"""On a SLURM cluster: submits what is missing as a chain of jobs and does not stay around.
+
+What is done is known from the files; what waits or runs, from SLURM. So submitting again submits only what is in
+neither.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import re
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from slurm import jobs, queue, sbatch, status
+from slurm.sbatch import Job, Missing
+from sweep import claim
+from sweep.errors import Refused
+from sweep.plan import cells
+from sweep.progress import Work, console
+from sweep.status import predicted_seconds
+from sweep.store import Store
+from sweep.worker import Failure, dense_task, folder_of, missing
+
+POLL_SECONDS = 2.0
+PARTS = ("masks", "report", "rest")  # jobs that are no arrays of trainings
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A backend as slurm.backend describes it; failures are known only where it waits for the end."""
+
+    wait: bool = False
+    quiet: bool = False
+
+    def run(self, home: Store) -> list[Failure]:
+        jobs_ = submit(home)
+        if not self.quiet:
+            tell(jobs_)
+        return self._waited(home) if self.wait else []
+
+    def _waited(self, home: Store) -> list[Failure]:
+        tasks = sum(len(stage.tasks) for stage in missing(home))
+        with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
+            while _live(home):
+                work.at(tasks - sum(len(stage.tasks) for stage in missing(home)))
+                time.sleep(POLL_SECONDS)
+        return [Failure(one.task, one.note) for one in status.states(home).tasks if one.state == "failed"]
+
+
+def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, str]]:
+    """Submit everything that is missing (`only`: these tasks of it); the jobs with their numbers.
+
+    When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
+    """
+    with _alone(home):
+        live = _live(home)
+        wanted = missing_of(home, live, only)
+        if not wanted.any:
+            return []
+        _forgive(home, wanted)
+        chain = _chain(home, wanted)
+        scripts = sbatch.write_scripts(home.root, chain)
+        done: list[tuple[Job, str]] = []
+        try:
+            for job, script in zip(chain, scripts, strict=True):
+                options = sbatch.dependency(job.waits, _waits_for(job, done, live))
+                done.append((job, queue.submit(str(script), options)))
+                jobs.record(home, *done[-1])
+        except Refused as error:
+            queue.cancel(id_ for _, id_ in done)
+            raise Refused(f"{error}{_field(str(error), home)}; nothing was submitted") from None
+        return done
+
+
+def preview(home: Store) -> list[Job]:
+    """What `submit` would submit now; where no SLURM answers, what one with SLURM's default limits would get."""
+    try:
+        wanted = missing_of(home, _live(home))
+        return _chain(home, wanted) if wanted.any else []
+    except (queue.Silent, Refused):
+        wanted = missing_of(home)
+        return sbatch.chain(home.experiment, home.root.resolve(), wanted) if wanted.any else []
+
+
+def _chain(home: Store, wanted: Missing) -> list[Job]:
+    limit = queue.submit_limit()
+    room = limit - queue.waiting_or_running() if limit else None
+    return sbatch.chain(home.experiment, home.root.resolve(), wanted, queue.max_array_size(), room)
+
+
+def tell(submitted: list[tuple[Job, str]]) -> None:
+    """Say which jobs there are now."""
+    for job, id_ in submitted:
+        console.print(f"job {id_}: {job.part}" + (f", {len(job.indices)} tasks" if job.indices else ""))
+    if not submitted:
+        console.print("nothing to submit: all is done or in the queue")
+
+
+def cancel(home: Store, only: Collection[str] | None = None) -> list[str]:
+    """Cancel what waits or runs; the tasks that did."""
+    live = {task: job for task, job in _live(home).items() if only is None or task in only}
+    queue.cancel(live.values())
+    return sorted(live)
+
+
+def limit_times(home: Store) -> str:
+    """Lower the time limit of cells that wait since before the dense run: what is short finds a place sooner."""
+    limit = predicted_limit(home)
+    if not limit or home.experiment.cluster.time_limit:
+        return ""
+    slugs = {cell.slug for cell in cells(home.experiment)}
+    waiting = {_parent(job) for task, job in _live(home).items() if task in slugs}
+    try:
+        for job in sorted(waiting):
+            queue.set_time_limit(job, limit)
+    except Refused as error:  # it would be a longer one; a cell that needs more time is continued in another turn
+        return f"left to the partition ({error})"
+    return f"{limit} minutes" if waiting else ""
+
+
+def predicted_limit(home: Store) -> str:
+    """Half as much again as the longest cell is predicted to take, and ten minutes to start; in minutes."""
+    predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
+    return str(math.ceil(1.5 * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
+
+
+def missing_of(home: Store, live: Collection[str] = (), only: Collection[str] | None = None) -> Missing:
+    """What is neither done nor `live`."""
+    tasks = {task for stage in missing(home) for task in stage.tasks}
+    tasks -= set(live)
+    experiment = home.experiment
+    return Missing(
+        dense=tuple(i for i, seed in enumerate(experiment.seeds) if dense_task(seed) in tasks),
+        masks="masks" not in live and any(task.startswith("masks-") for task in tasks),
+        cells=tuple(
+            i for i, cell in enumerate(cells(experiment)) if cell.slug in tasks and (only is None or cell.slug in only)
+        ),
+        cell_time=predicted_limit(home),
+    )
+
+
+def _live(home: Store) -> dict[str, str]:
+    """The number of every task that waits or runs."""
+    numbers = {
+        number: task
+        for task, all_of_it in jobs.elements(home).items()
+        for number in all_of_it
+        if task in PARTS or not (folder_of(home, task) / "result.json").exists()
+    }
+    return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
+
+
+def _waits_for(job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[str]:
+    """The job before it in the chain; where that was submitted earlier, what is still alive of it."""
+    before = {"masks": "dense-", "cells": "masks", "report": ""}.get(job.part)
+    earlier = {_parent(id_) for task, id_ in live.items() if before is not None and task.startswith(before)}
+    if job.part == "report":
+        return sorted({done[-1][1], *earlier}) if done else sorted(earlier)
+    return [done[-1][1]] if done else sorted(earlier)
+
+
+def _forgive(home: Store, wanted: Missing) -> None:
+    """What failed before gets a new chance: its failure is forgotten, and its starts are counted anew."""
+    plan = cells(home.experiment)
+    tasks = [dense_task(home.experiment.seeds[i]) for i in wanted.dense] + [plan[i].slug for i in wanted.cells]
+    for task in tasks:
+        folder = folder_of(home, task)
+        (folder / "failure.json").unlink(missing_ok=True)
+        claim.forgive(folder)
+
+
+# What in an experiment makes sbatch say so.
+_CAUSES = {
+    "partition": r"partition",
+    "account": r"account",
+    "qos": r"qos",
+    "time_limit": r"time limit|time specification",
+    "memory_per_gpu": r"memory",
+    "gpus_per_node, gpus_per_cell or cpus_per_gpu": r"node configuration|CPU count|generic resource|gres|gpu",
+    "options": r"unrecognized option|invalid option|constraint|feature",
+}
+
+
+def _field(said: str, home: Store) -> str:
+    """Which field of the experiment an error of sbatch is about."""
+    for field, pattern in _CAUSES.items():
+        if re.search(pattern, said, re.IGNORECASE):
+            value = getattr(home.experiment.cluster, field, None)
+            return f" (cluster.{field}{f' is {value!r}' if value else ''})"
+    return ""
+
+
+def _parent(job: str) -> str:
+    return job.partition("_")[0]
+
+
+@contextmanager
+def _alone(home: Store) -> Iterator[None]:
+    """One submission at a time, so that two commands do not submit the same cell."""
+    path = home.root / "slurm" / "submit.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,149 @@
+"""What SLURM says: one batched question at a time, as data."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sweep.errors import Refused
+
+PATIENCE = 20.0  # seconds a cluster gets to answer
+LIVE = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "STOPPED",
+        "RESIZING", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"}  # fmt: skip
+
+
+class Silent(Exception):
+    """The cluster does not answer."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job or an array element as SLURM sees it."""
+
+    job: str  # 17 or, of an array, 17_4
+    state: str  # PENDING, RUNNING, COMPLETED, …
+    reason: str = ""  # why it waits
+    node: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+
+def ask(elements: Iterable[str]) -> dict[str, Seen]:
+    """Those of the jobs and array elements that SLURM knows of.
+
+    squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so
+    it is asked, once for all, only about what squeue has forgotten.
+    """
+    wanted = set(elements)
+    if not wanted:
+        return {}
+    listed = _told(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
+    seen = {
+        one.job: one
+        for job, state, reason, node in (line.split("|") for line in listed.splitlines())
+        for one in _elements(job, state, reason, node)
+        if one.job in wanted
+    }
+    forgotten = {_parent(job) for job in wanted - set(seen)}
+    if forgotten:
+        try:
+            kept = _told(["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,NodeList",
+                          f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
+        except Refused:  # accounting is off: what squeue has forgotten has ended
+            return seen
+        for job, state, node in (line.split("|") for line in kept.splitlines()):
+            for one in _elements(job, state.split()[0], "", node):
+                if one.job in wanted:
+                    seen.setdefault(one.job, one)
+    return seen
+
+
+def submit(script: str, options: Sequence[str]) -> str:
+    """The id of the job."""
+    return _told(["sbatch", "--parsable", *options, script]).strip().partition(";")[0]
+
+
+def cancel(jobs: Iterable[str]) -> None:
+    if wanted := sorted(jobs):
+        _told(["scancel", *wanted])
+
+
+def set_time_limit(job: str, limit: str) -> None:
+    """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
+    _told(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
+
+
+def max_array_size() -> int:
+    """Indices of an array lie under it."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _told(["scontrol", "show", "config"]), re.MULTILINE)
+    if not found:
+        raise Refused("scontrol show config: no MaxArraySize in its answer")
+    return int(found[1])
+
+
+def submit_limit() -> int | None:
+    """How many jobs this user may have in the queue; None where no limit is kept."""
+    try:
+        rows = _told(["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={_user()}",
+                      "format=MaxSubmitJobs"])  # fmt: skip
+    except Refused:  # accounting is off
+        return None
+    limits = [int(row) for row in rows.split() if row.isdigit()]
+    return min(limits, default=None)
+
+
+def waiting_or_running() -> int:
+    """This user's jobs in the queue, every array element counted."""
+    return len(_told(["squeue", "--me", "--noheader", "--array", "--format=%i"]).splitlines())
+
+
+def _user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _told(command: Sequence[str]) -> str:
+    # inside a job, its own SLURM_… would become defaults of the jobs it submits
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))
+    }
+    try:
+        done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except FileNotFoundError:
+        raise Refused(f"{command[0]}: no such program here; expected a machine that can submit to SLURM") from None
+    except subprocess.TimeoutExpired:
+        raise Silent(f"{command[0]} did not answer within {PATIENCE:.0f} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+    if re.search(r"Unable to contact|Connection refused|Connection timed out|Socket timed out|not responding", said):
+        raise Silent(f"{command[0]}: {said}")
+    raise Refused(f"{command[0]}: {said}")
+
+
+def _parent(job: str) -> str:
+    return job.partition("_")[0]
+
+
+def _elements(job: str, state: str, reason: str, node: str) -> list[Seen]:
+    """One line may stand for many waiting elements: 17_[0-2,5%4].
+
+    >>> [one.job for one in _elements("17_[0-2,5%4]", "PENDING", "", "")]
+    ['17_0', '17_1', '17_2', '17_5']
+    """
+    parent, _, rest = job.partition("_")
+    if not rest.startswith("["):
+        return [Seen(job, state, reason, node)]
+    out = []
+    for part in rest.strip("[]").partition("%")[0].split(","):
+        low, _, high = part.partition("-")
+        out += [Seen(f"{parent}_{i}", state, reason, node) for i in range(int(low), int(high or low) + 1)]
+    return out

@@ -1,0 +1,78 @@
+"""Where every task of a sweep stands: from its files, and from SLURM where it was submitted there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from slurm import jobs, queue, sbatch
+from slurm.queue import Seen
+from sweep.errors import Refused
+from sweep.status import State, predicted_seconds
+from sweep.status import states as states_of_files
+from sweep.store import Store
+from sweep.worker import seed_of
+
+
+@dataclass(frozen=True)
+class Standing:
+    tasks: list[State]
+    nodes: int = 0  # that work for the sweep now
+    silence: str = ""  # why SLURM's side is missing
+
+
+def states(home: Store) -> Standing:
+    """Files decide what is done or failed. Of the rest SLURM is asked: what it does not know has been cancelled."""
+    tasks = states_of_files(home)
+    numbers = jobs.elements(home)
+    if not numbers:
+        return Standing(tasks)
+    open_ = {
+        one.task: numbers[one.task] for one in tasks if one.state not in ("done", "failed") and one.task in numbers
+    }
+    try:
+        seen = queue.ask(number for all_of_it in open_.values() for number in all_of_it)
+    except (queue.Silent, Refused) as error:
+        return Standing(tasks, silence=f"SLURM does not answer, this is from the files alone ({error})")
+    failed = {seed_of(one.task): one for one in tasks if one.task.startswith("dense-") and one.state == "failed"}
+    tasks = [_merged(home, one, open_[one.task], seen, failed) if one.task in open_ else one for one in tasks]
+    running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
+    return Standing(tasks, len(running))
+
+
+def _merged(
+    home: Store, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[int, State]
+) -> State:
+    found = [seen[number] for number in numbers if number in seen]
+    live = [each for each in found if each.live]
+    if live:
+        latest = live[-1]
+        if latest.state == "RUNNING":
+            return replace(one, state="running", note=f"on {latest.node}")
+        return replace(one, state="waiting", note=f"in the queue ({latest.reason})")
+    why = f"SLURM: {found[-1].state}" if found else "cancelled"
+    dense = failed.get(seed_of(one.task))
+    if dense and one.task != dense.task:
+        why = f"never began: {dense.task} failed ({dense.note})"
+    elif found and (line := _last_line(home, one.task)):
+        why += f"; last line: {line}"
+    return replace(one, state="failed", note=why)
+
+
+def _last_line(home: Store, task: str) -> str:
+    path = jobs.log_of(home, task)
+    lines = path.read_text(errors="replace").split("\n") if path and path.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:200]
+
+
+def seconds_left(home: Store, tasks: list[State]) -> float | None:
+    """Of the cells that are not done, on the cluster as the experiment describes it; None before it can be known."""
+    cluster = home.experiment.cluster
+    predicted = predicted_seconds(home, cluster.gpus_per_cell)
+    if predicted is None:
+        return None
+    left = [
+        one.seconds_left if one.seconds_left is not None else predicted[one.task]
+        for one in tasks
+        if one.task in predicted and one.state in ("waiting", "running")
+    ]
+    return max(sum(left) / sbatch.together(cluster), *left) if left else None

@@ -1,0 +1,98 @@
+"""Who trains a task now, and how often that was begun: `claim.json` beside its results.
+
+A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. The later start owns
+the task; the earlier one finds that out before it writes anything and ends. A task that is begun again and again
+without getting anywhere is given up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sweep import store
+from sweep.errors import Interrupted, Stuck
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The latest start of a task."""
+
+    owner: str  # unique to this start
+    starts: int  # since the task was new
+    idle_starts: int  # since it last got further
+    reached: str  # epoch and step of its checkpoint at this start
+    began: float  # seconds since 1970
+    host: str
+    pid: int
+    job: str = ""  # of the batch system, if it runs in one
+
+
+def take(folder: Path, restarts: int | None = None) -> Claim:
+    """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
+    before = read(folder)
+    reached = _reached(folder)
+    further = before is None or before.reached != reached
+    claim = Claim(
+        owner=uuid.uuid4().hex,
+        starts=before.starts + 1 if before else 1,
+        idle_starts=1 if further or before is None else before.idle_starts + 1,
+        reached=reached,
+        began=time.time(),
+        host=_host(),
+        pid=os.getpid(),
+        job=_job(),
+    )
+    if restarts is not None and before is not None and claim.idle_starts > restarts + 1:
+        raise Stuck(
+            f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
+            f"{f' in job {before.job}' if before.job else ''}; its log may say why"
+        )
+    store.write_json(folder / "claim.json", asdict(claim))
+    return claim
+
+
+def read(folder: Path) -> Claim | None:
+    path = folder / "claim.json"
+    return Claim(**store.read_json(path)) if path.exists() else None
+
+
+def forgive(folder: Path) -> None:
+    """Count the starts without progress anew."""
+    claim = read(folder)
+    if claim:
+        store.write_json(folder / "claim.json", asdict(replace(claim, idle_starts=0)))
+
+
+def check(folder: Path, claim: Claim) -> None:
+    """Ends a training that was begun again elsewhere in the meantime: what it would write is no longer wanted."""
+    now = read(folder)
+    if now is None or now.owner != claim.owner:
+        where = f" on {now.host}" if now else ""
+        raise Interrupted(f"{folder.name}: begun again elsewhere{where}; this process leaves it alone")
+
+
+def works(claim: Claim) -> bool | None:
+    """Whether its process lives; None where that cannot be known from here."""
+    return Path(f"/proc/{claim.pid}").exists() if claim.host == _host() else None
+
+
+def _host() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _reached(folder: Path) -> str:
+    checkpoint = folder / "checkpoint.h5"
+    if not checkpoint.exists():
+        return ""
+    attributes = store.read_attributes(checkpoint)
+    return f"epoch {attributes['epoch']} step {attributes['step']}"
+
+
+def _job() -> str:
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")

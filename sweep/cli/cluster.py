@@ -1,0 +1,100 @@
+"""Commands about a sweep on a cluster: its scripts, trying again, cancelling, its logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from slurm import arrays, jobs, sbatch, status
+from sweep.cli.find import RESULTS, Override, Results, find, open_home, read_home
+from sweep.errors import Refused
+from sweep.progress import console
+from sweep.worker import dense_task, find_cell
+
+Cells = Annotated[str, Parameter(help="Names of cells, as lottery plan lists them")]
+
+
+def sbatch_(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+    """Write the job scripts of the whole sweep, to read, edit and submit by hand.
+
+    Example: lottery sbatch experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
+    """
+    home = open_home(experiment, overrides, results)
+    chain = arrays.preview(home)
+    for path in sbatch.write_scripts(home.root, chain):
+        console.print(str(path))
+    console.print(f"\nsubmit them, each waiting for the one before:\n{sbatch.commands(home.root, chain)}")
+    return 0
+
+
+def retry(
+    experiment: str,
+    *cells: Cells,
+    failed: Annotated[bool, Parameter(help="Only what failed, not what was cancelled or lost")] = False,
+    results: Results = RESULTS,
+) -> int:
+    """Submit again what failed, was cancelled or got lost, or the cells named; they go on from their checkpoints.
+
+    Example: lottery retry cifar10_resnet20 --failed
+    """
+    _, folder = find(experiment, (), results)
+    home = open_home(str(folder), (), results)
+    for cell in cells:
+        find_cell(home.experiment, cell)
+    if not jobs.submitted(home):
+        raise Refused(f"{home.root}: was never submitted; lottery sweep {experiment} tries again what failed")
+    standing = status.states(home)
+    if standing.silence:
+        raise Refused(standing.silence)
+    lost = {one.task for one in standing.tasks if one.state == "failed" or (not failed and one.state == "begun")}
+    wanted = lost & set(cells) if cells else lost
+    for cell in set(cells) - lost:
+        state = next(one.state for one in standing.tasks if one.task == cell)
+        console.print(f"{cell}: {state}, left alone")
+    if wanted:
+        arrays.tell(arrays.submit(home, wanted))
+    else:
+        console.print("nothing to try again")
+    return 0
+
+
+def cancel(experiment: str, *cells: Cells, results: Results = RESULTS) -> int:
+    """Cancel the jobs of a sweep that wait or run, or those of the cells named. What is done stays.
+
+    Example: lottery cancel cifar10_resnet20
+    """
+    home = read_home(experiment, (), results)
+    for cell in cells:
+        find_cell(home.experiment, cell)
+    gone = arrays.cancel(home, cells or None)
+    console.print(f"cancelled: {', '.join(gone)}" if gone else "nothing waits or runs")
+    return 0
+
+
+def logs(
+    experiment: str,
+    cell: str,
+    *,
+    follow: Annotated[bool, Parameter(help="Go on showing what is added, until Ctrl-C")] = False,
+    results: Results = RESULTS,
+) -> int:
+    """The log of a cell on the cluster, all its starts one after the other. `dense-seed0` is the dense run's.
+
+    Example: lottery logs cifar10_resnet20 ticket-q0.79-k10-seed0
+    """
+    home = read_home(experiment, (), results)
+    if cell not in {dense_task(seed) for seed in home.experiment.seeds}:
+        find_cell(home.experiment, cell)
+    path = jobs.log_of(home, cell)
+    if path is None or not path.exists():
+        raise Refused(f"{cell}: no log; it was not submitted, or has not begun (lottery status {experiment})")
+    with open(path, errors="replace") as f:
+        while True:
+            sys.stdout.write(f.read())
+            if not follow:
+                return 0
+            sys.stdout.flush()
+            time.sleep(0.5)
