@@ -14,7 +14,7 @@ dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not drill and not alone"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not drill and not alone"
 	$(BIN)/python -m pytest -m alone
 
 # Heavier than the tests: the dry run killed ten times, results compared to the bit.

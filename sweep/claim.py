@@ -78,7 +78,12 @@ def check(folder: Path, claim: Claim) -> None:
 
 def works(claim: Claim) -> bool | None:
     """Whether its process lives; None where that cannot be known from here."""
-    return Path(f"/proc/{claim.pid}").exists() if claim.host == _host() else None
+    if claim.host != _host():
+        return None
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{claim.pid}/status").read_text()  # a zombie works no more
+    except OSError:
+        return False
 
 
 def _host() -> str:

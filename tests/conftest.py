@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from models import Network
-from sweep.experiment import Data, Experiment, Model, Prune, Recipe
+from sweep import experiment_file
+from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe
+from tests import slurm_cluster
+from tests.sweeping import lottery
 
 
 def tiny(**recipe: Any) -> Experiment:
@@ -22,6 +30,7 @@ def tiny(**recipe: Any) -> Experiment:
         data=Data("synthetic", image_size=8, classes=4, images=74, validation=10, pad=1, flip=True),
         recipe=Recipe(**settings),
         prune=Prune(quantiles=(0.5, 0.8), scope="layerwise", rewind_epochs=(0, 1)),
+        cluster=Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=2),
     )
 
 
@@ -56,3 +65,53 @@ def program(devices) -> Callable[..., Any]:
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("experiments") / "tiny.yaml"
+    path.write_text(experiment_file.dump(tiny()))
+    return path
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tiny_file, tmp_path_factory) -> Path:
+    """The results of the tiny sweep, run once in one process."""
+    results = tmp_path_factory.mktemp("undisturbed")
+    lottery("sweep", tiny_file, "--results", results)
+    return results
+
+
+def need(programs: list[str], why: str) -> None:
+    """Skip where programs are missing, and say so; fail where all components are required, as in CI."""
+    if programs:
+        said = f"{why}: not installed: {', '.join(programs)}"
+        pytest.fail(said) if os.environ.get("REQUIRE_ALL_COMPONENTS") else pytest.skip(said)
+
+
+@pytest.fixture(scope="session")
+def started_cluster() -> Iterator[slurm_cluster.Cluster]:
+    need(slurm_cluster.missing_programs(), "a real SLURM")
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a time-out of CI must not leave daemons behind
+    with slurm_cluster.Cluster() as cluster:
+        yield cluster
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def slurm(started_cluster, monkeypatch) -> Iterator[slurm_cluster.Cluster]:
+    """A real SLURM cluster with an empty queue, as a user's shell on its login node sees it."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SBATCH_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", str(started_cluster.conf))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{slurm_cluster.PATH}")
+    yield started_cluster
+    started_cluster.clear()
+
+
+@pytest.fixture
+def mpiexec() -> str:
+    found = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    need([] if found else ["mpiexec"], "a real MPI")
+    return str(found)
