@@ -174,8 +174,8 @@ def _forgive(home: Store, wanted: Missing) -> None:
 
 # What in an experiment makes sbatch say so.
 _CAUSES = {
+    "account": r"account",  # before partition: "Invalid account or account/partition combination"
     "partition": r"partition",
-    "account": r"account",
     "qos": r"qos",
     "time_limit": r"time limit|time specification",
     "memory_per_gpu": r"memory",

@@ -123,7 +123,8 @@ def _told(command: Sequence[str]) -> str:
         raise Silent(f"{command[0]} did not answer within {PATIENCE:.0f} s") from None
     if done.returncode == 0:
         return done.stdout
-    said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+    said = " ".join((done.stderr or done.stdout).replace(f"{command[0]}: error: ", "").split())
+    said = said or f"exit status {done.returncode}"
     if re.search(r"Unable to contact|Connection refused|Connection timed out|Socket timed out|not responding", said):
         raise Silent(f"{command[0]}: {said}")
     raise Refused(f"{command[0]}: {said}")

@@ -79,11 +79,13 @@ def masks(experiment: str, *overrides: Override, results: Results = RESULTS) -> 
     Example: lottery masks cifar10_resnet20
     """
     home = open_home(experiment, overrides, results)
-    worker, failures = Worker(home), []
+    worker, failures = Worker(home), list[Failure]()
     for seed in home.experiment.seeds:
-        failure = worker.attempt(f"masks-seed{seed}")
-        failures += [failure] if failure else []
-        if not failure:
+        if not (home.dense(seed) / "result.json").exists():  # why, is on record beside it
+            failures.append(Failure(f"masks-seed{seed}", "its dense run is not done"))
+        elif failure := worker.attempt(f"masks-seed{seed}"):
+            failures.append(failure)
+        else:
             show.dense_summary(home, seed)
     if "SLURM_JOB_ID" in os.environ and len(failures) < len(home.experiment.seeds):
         limit = arrays.limit_times(home)

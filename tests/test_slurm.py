@@ -1,0 +1,291 @@
+"""Submission, status, retry and cancel on a real SLURM. Cells sleep where only the cluster's side matters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sweep import experiment_file
+from sweep.experiment import Cluster, check
+from sweep.plan import cells, epochs_of
+from sweep.store import Store
+from tests import made_up
+from tests.conftest import tiny
+from tests.slurm_cluster import until
+from tests.sweeping import lottery, status_of
+
+pytestmark = pytest.mark.xdist_group("slurm")  # one cluster for all tests that need it
+
+PRETEND = f"{sys.executable} {Path(__file__).parent / 'pretend.py'}"
+SMALL = Cluster(cpus_per_gpu=1, memory_per_gpu="100M")
+
+
+def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: int = 4, **prune) -> tuple[Path, Store]:
+    """An experiment whose cells sleep `seconds` per epoch; its file and its folder. The dense run is done."""
+    cluster = dataclasses.replace(cluster, container=PRETEND)
+    made = made_up.experiment()
+    experiment = dataclasses.replace(
+        made, cluster=cluster, recipe=dataclasses.replace(made.recipe, epochs=epochs),
+        prune=dataclasses.replace(made.prune, **prune),
+    )  # fmt: skip
+    check(experiment)
+    file = tmp_path / "small.yaml"
+    file.write_text(experiment_file.dump(experiment))
+    home = Store(tmp_path / "results" / experiment.folder, experiment)
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.5), 4, seconds - 0.5)
+    told = [{"slug": cell.slug, "seconds": seconds * epochs_of(cell, experiment)} for cell in cells(experiment)]
+    (home.root / "pretend.json").write_text(json.dumps(told))
+    return file, home
+
+
+def submit(file: Path, home: Store, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    return lottery("sweep", file, "--on", "slurm", "--results", home.root.parent, *words, check=status)
+
+
+def ran(home: Store) -> list[dict]:
+    path = home.root / "pretended.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def evenly(count: int) -> tuple[float, ...]:
+    return tuple(i / count for i in range(count))
+
+
+# ---- many cells
+
+
+@pytest.mark.alone
+def test_160_cells_on_20_nodes_each_once_on_gpus_of_their_own_and_nearly_as_fast_as_can_be(slurm, tmp_path):
+    cluster = dataclasses.replace(SMALL, array_parallelism=40)
+    file, home = sleeping(tmp_path, 1.2, cluster, 10, quantiles=evenly(20), rewind_epochs=tuple(range(8)))
+    bound = json.loads(lottery("plan", file, "--json", "--results", home.root.parent).stdout)["at_least_seconds"]
+    submit(file, home)
+    until(lambda: len(ran(home)) == 160, 300)
+    lines = ran(home)
+    assert len({line["cell"] for line in lines}) == 160
+    moments = sorted([(line["began"], 1) for line in lines] + [(line["ended"], -1) for line in lines])
+    together, most = 0, 0
+    for _, change in moments:
+        together += change
+        most = max(most, together)
+    assert most == 40, "not as many at a time as asked for"
+    for one in lines:
+        for other in lines:
+            if one is not other and one["node"] == other["node"]:
+                apart = one["ended"] <= other["began"] or other["ended"] <= one["began"]
+                assert apart or not set(one["gpus"]) & set(other["gpus"]), (one, other)
+    assert all(len(line["gpus"]) == 1 for line in lines)
+    took = moments[-1][0] - moments[0][0]
+    assert bound == pytest.approx(1.2 * 20 * sum(10 - k for k in range(8)) / 40)
+    assert took < 1.25 * bound, f"{took:.1f} s against a bound of {bound:.1f} s"
+
+
+def test_1000_cells_are_submitted_within_10_seconds_and_listed_within_2(slurm, tmp_path):
+    cluster = dataclasses.replace(SMALL, options=("--hold",))
+    file, home = sleeping(tmp_path, 1.0, cluster, quantiles=evenly(500))
+    began = time.monotonic()
+    submit(file, home)
+    assert time.monotonic() - began < 10
+    began = time.monotonic()
+    states = status_of(home.root)
+    assert time.monotonic() - began < 2
+    assert len(states) == 1001 and sum(row["state"] == "waiting" for row in states.values()) == 1000
+    assert "in the queue" in states[cells(home.experiment)[0].slug]["note"]
+    assert "cancelled:" in lottery("cancel", home.root).stdout
+    until(lambda: not slurm.queue())
+
+
+def test_more_cells_than_the_largest_array_go_into_several(slurm, tmp_path):
+    slurm.set(MaxArraySize="50")
+    try:
+        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(60))
+        said = submit(file, home).stdout
+        assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
+            "masks", "cells, 50 tasks", "cells, 50 tasks", "cells, 20 tasks", "report",
+        ]  # fmt: skip
+        until(lambda: len(ran(home)) == 120, 120)
+        assert len({line["cell"] for line in ran(home)}) == 120
+    finally:
+        slurm.set(MaxArraySize="1001")
+
+
+def test_a_user_who_may_not_submit_all_at_once_gets_all_done_all_the_same(slurm, tmp_path):
+    """The rest is submitted by the last job, with the real command."""
+    slurm.run("sacctmgr", "-i", "modify", "user", "root" if os.getuid() == 0 else os.environ["USER"], "set",
+              "MaxSubmitJobs=20")  # fmt: skip
+    try:
+        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(15))
+        submit(file, home)
+        assert len(slurm.queue()) <= 20
+        until(lambda: len({line["cell"] for line in ran(home)}) == 30, 180)
+        assert len(ran(home)) == 30
+    finally:
+        slurm.run("sacctmgr", "-i", "modify", "user", "root" if os.getuid() == 0 else os.environ["USER"], "set",
+                  "MaxSubmitJobs=-1")  # fmt: skip
+
+
+# ---- running it again
+
+
+def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slurm, tmp_path):
+    file, home = sleeping(tmp_path, 5.0)
+    submit(file, home)
+    assert "nothing to submit" in submit(file, home).stdout
+    victim = cells(home.experiment)[3].slug
+    lottery("cancel", home.root, victim)
+    until(lambda: status_of(home.root)[victim]["state"] == "failed")
+    again = submit(file, home).stdout
+    assert "cells, 1 tasks" in again and "masks" not in again
+    until(lambda: len(ran(home)) == 4, 120)
+    until(lambda: not slurm.queue())
+    assert sorted(line["cell"] for line in ran(home)) == sorted(cell.slug for cell in cells(home.experiment))
+    assert "nothing to submit" in submit(file, home).stdout
+
+
+def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
+    file, home = sleeping(tmp_path, 4.0)
+    submit(file, home)
+    names = [cell.slug for cell in cells(home.experiment)]
+    until(lambda: status_of(home.root)[names[0]]["state"] == "running")
+    said = lottery("cancel", home.root, names[0]).stdout
+    assert said.startswith(f"cancelled: {names[0]}")
+    until(lambda: status_of(home.root)[names[0]]["state"] == "failed")
+    assert "CANCELLED" in status_of(home.root)[names[0]]["note"]
+    said = lottery("retry", home.root, names[0], names[1]).stdout
+    assert "cells, 1 tasks" in said and f"{names[1]}: running, left alone" in said
+    until(lambda: len(ran(home)) == 4, 120)
+
+
+def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
+    file, home = sleeping(tmp_path, 0.1)
+    words = [sys.executable, "-m", "sweep.cli", "sweep", str(file), "--on", "slurm", "--results", str(home.root.parent)]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = "".join(process.communicate(timeout=60)[0] for process in both)
+    assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1
+    until(lambda: not slurm.queue(), 60)
+    assert len(ran(home)) == 4
+
+
+# ---- what sbatch refuses
+
+
+REFUSED = {
+    "partition": (Cluster(partition="nowhere"), "invalid partition", "cluster.partition is 'nowhere'"),
+    "account": (Cluster(account="nobody"), "account", "cluster.account is 'nobody'"),
+    "GPUs": (Cluster(gpus_per_node=8, gpus_per_cell=8), "node configuration", "cluster.gpus_per_node, gpus_per_cell"),
+    "time": (Cluster(time_limit="20:00:00"), "time limit", "cluster.time_limit is '20:00:00'"),
+    "option": (Cluster(options=("--nonsense",)), "unrecognized option", "cluster.options"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_error_of_sbatch_is_shown_with_the_field_that_caused_it_and_nothing_stays(case, slurm, tmp_path):
+    cluster, said, field = REFUSED[case]
+    cluster = dataclasses.replace(cluster, cpus_per_gpu=1, memory_per_gpu="100M")
+    file, home = sleeping(tmp_path, 1.0, cluster)
+    (home.dense(0) / "result.json").unlink()  # so that a job of the chain is accepted before the one that is not
+    done = submit(file, home, status=2)
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr.lower() and field in done.stderr and "nothing was submitted" in done.stderr
+    until(lambda: not slurm.queue())
+
+
+# ---- the chain
+
+
+def test_a_failing_dense_run_leaves_the_cells_cancelled_and_the_status_says_why(slurm, tmp_path):
+    """A real training that diverges; all jobs were submitted before it began."""
+    file = tmp_path / "wild.yaml"
+    file.write_text(experiment_file.dump(tiny(learning_rate=1e30)))
+    said = lottery("sweep", file, "--on", "slurm", "--results", tmp_path / "results").stdout
+    assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
+        "dense, 1 tasks", "masks", "cells, 4 tasks", "report",
+    ]  # fmt: skip
+    until(lambda: not slurm.queue(), 120)
+    (home,) = (tmp_path / "results").iterdir()
+    states = status_of(home)
+    assert states["dense-seed0"]["state"] == "failed" and "loss is" in states["dense-seed0"]["note"]
+    others = [row for task, row in states.items() if task != "dense-seed0"]
+    assert {row["state"] for row in others} == {"failed"} and {row["starts"] for row in others} == {0}
+    assert all("never began: dense-seed0 failed (loss is" in row["note"] for row in others)
+    assert "loss is" in lottery("logs", home, "dense-seed0").stdout
+    assert "not done" in (home / "slurm/logs/report.out").read_text(), "the report of what is missing"
+
+
+def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm, tmp_path):
+    experiment = dataclasses.replace(tiny(), cluster=dataclasses.replace(tiny().cluster, nodes=1))
+    file = tmp_path / "tiny.yaml"
+    file.write_text(experiment_file.dump(experiment))
+    said = lottery("sweep", file, "--on", "slurm", "--results", tmp_path / "results").stdout
+    (job,) = [line.split()[1].rstrip(":") for line in said.splitlines() if "cells" in line and line.startswith("job")]
+    limit = ("squeue", "--noheader", "--jobs", job, "--format=%l")
+    assert set(slurm.run(*limit).split()) == {"30:00"}, "the partition's"
+    until(lambda: set(slurm.run(*limit).split()) == {"11:00"}, 120)
+
+
+# ---- a cluster that does not answer
+
+
+def test_status_answers_from_the_files_where_slurm_does_not(slurm, tmp_path, monkeypatch):
+    file, home = sleeping(tmp_path, 30.0)
+    submit(file, home)
+    broken = tmp_path / "slurm.conf"
+    broken.write_text(slurm.conf.read_text().replace(f"SlurmctldPort={slurm.port}", "SlurmctldPort=9"))
+    monkeypatch.setenv("SLURM_CONF", str(broken))
+    done = lottery("status", home.root)
+    assert "SLURM does not answer, this is from the files alone" in done.stdout
+    assert "1 done, 4 waiting" in done.stdout
+    refused = lottery("retry", home.root, check=2)
+    assert "does not answer" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_without_slurm_submission_is_refused_in_one_line(tmp_path, monkeypatch):
+    file, home = sleeping(tmp_path, 1.0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = submit(file, home, status=2)
+    assert "no such program here" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+# ---- going on
+
+
+def test_a_task_that_is_killed_again_and_again_fails_with_the_reason(slurm, tmp_path):
+    cluster = dataclasses.replace(tiny().cluster, restarts=1, array_parallelism=1)
+    experiment = dataclasses.replace(tiny(), cluster=cluster)
+    file = tmp_path / "tiny.yaml"
+    file.write_text(experiment_file.dump(experiment))
+    lottery("train", file, "--results", tmp_path / "results")
+    (home,) = (tmp_path / "results").iterdir()
+    lottery("sweep", file, "--on", "slurm", "--results", tmp_path / "results")
+    victim = cells(experiment)[0].slug
+    killed: set[int] = set()
+
+    def kill_it() -> bool:
+        claim = home / "cells" / victim / "claim.json"
+        if claim.exists() and (pid := json.loads(claim.read_text())["pid"]) not in killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        return status_of(home)[victim]["state"] == "failed"
+
+    until(kill_it, 180)
+    note = status_of(home)[victim]["note"]
+    assert len(killed) == 2 and "begun 2 times without getting past its beginning, last on node" in note
+    log = lottery("logs", home, victim).stdout
+    assert "start 1\n" in log and "start 2\n" in log and "start 3\n" in log, "one log for all starts"
+
+
+def test_a_plain_script_submitted_by_hand_does_the_same_work(slurm, tmp_path, undisturbed, tiny_file):
+    said = lottery("sbatch", tiny_file, "--results", tmp_path).stdout
+    commands = said.partition("each waiting for the one before:\n")[2]
+    subprocess.run(["bash", "-e"], input=commands, text=True, check=True)
+    until(lambda: list(tmp_path.glob("*/report/results.csv")), 240)
+    (made,), (same,) = tmp_path.glob("*/report/results.csv"), undisturbed.glob("*/report/results.csv")
+    assert made.read_text() == same.read_text()

@@ -1,0 +1,169 @@
+"""Real trainings on a real SLURM that is disturbed at random moments: the results are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import experiment_file
+from sweep.experiment import Cluster, Experiment, Prune
+from sweep.plan import cells
+from tests.conftest import tiny
+from tests.slurm_cluster import until
+from tests.sweeping import csv_of, lottery, status_of
+
+pytestmark = [pytest.mark.drill, pytest.mark.xdist_group("slurm")]
+
+
+def steady(epochs: int, cluster: Cluster, **prune: Any) -> Experiment:
+    """The tiny network with epochs long enough to be hit in the middle."""
+    made = tiny(epochs=epochs)
+    data = dataclasses.replace(made.data, images=1200)
+    return dataclasses.replace(made, data=data, cluster=cluster, prune=dataclasses.replace(made.prune, **prune))
+
+
+def written(experiment: Experiment, tmp_path: Path) -> Path:
+    file = tmp_path / "steady.yaml"
+    file.write_text(experiment_file.dump(experiment))
+    return file
+
+
+def undisturbed_csv(file: Path, tmp_path: Path) -> str:
+    lottery("sweep", file, "--jobs", 2, "--results", tmp_path / "undisturbed")
+    return csv_of(tmp_path / "undisturbed")
+
+
+def running(home: Path) -> list[str]:
+    """Cells in the middle of their training."""
+    return [
+        task for task, row in status_of(home).items()
+        if row["state"] == "running" and row["epoch"] and not task.startswith("dense")
+    ]  # fmt: skip
+
+
+def claim(home: Path, task: str) -> dict[str, Any]:
+    return json.loads((home / "cells" / task / "claim.json").read_text())
+
+
+def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_path):
+    """Each disturbance hits a cell in the middle of its training, which must then have been begun again."""
+    cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
+    experiment = steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8, 0.9), rewind_epochs=(0, 1))
+    file = written(experiment, tmp_path)
+    expected = undisturbed_csv(file, tmp_path)
+    results = tmp_path / "disturbed"
+    lottery("sweep", file, "--on", "slurm", "--results", results)
+    (home,) = results.iterdir()
+    chance = random.Random(5)
+    cancelled: list[str] = []
+
+    def kill_task(task: str) -> None:
+        os.kill(claim(home, task)["pid"], signal.SIGKILL)
+
+    def requeue(task: str) -> None:
+        slurm.run("scontrol", "requeue", claim(home, task)["job"])
+
+    def preempt(task: str) -> None:
+        node = claim(home, task)["host"]
+        slurm.run("sbatch", "--partition=gpu", f"--nodelist={node}", "--gres=gpu:4", "--cpus-per-task=4",
+                  "--output=/dev/null", "--wrap=sleep 3")  # fmt: skip
+
+    def lose_node(task: str) -> None:
+        node = claim(home, task)["host"]
+        slurm.kill_node(node)
+        slurm.restore_node(node)
+
+    def cancel(task: str) -> None:
+        slurm.run("scancel", claim(home, task)["job"])
+        cancelled.append(task)
+
+    def restart_controller(task: str) -> None:
+        slurm.restart_controller()
+
+    disturbances: list[Callable[[str], None]] = [kill_task, requeue, preempt, lose_node, cancel, restart_controller]
+    chance.shuffle(disturbances)
+    for disturb in disturbances:
+        until(lambda: running(home), 300)
+        task = chance.choice(running(home))
+        starts = claim(home, task)["starts"]
+        disturb(task)
+        if disturb not in (cancel, restart_controller):
+            until(lambda task=task, starts=starts: claim(home, task)["starts"] > starts, 120)
+    until(lambda: not slurm.queue(), 600)
+    assert [task for task, row in status_of(home).items() if row["state"] == "failed"] == cancelled
+    assert "cells, 1 tasks" in lottery("retry", home).stdout
+    until(lambda: not slurm.queue(), 300)
+    assert csv_of(results) == expected
+    for path in home.glob("cells/*/metrics.jsonl"):
+        epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
+        assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
+
+
+def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=15, array_parallelism=2)
+    experiment = steady(160, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
+    file = written(experiment, tmp_path)
+    results = tmp_path / "limited"
+    lottery("train", file, "--results", results)
+    lottery("sweep", file, "--on", "slurm", "--results", results)
+    (home,) = results.iterdir()
+    until(lambda: not slurm.queue(), 900)
+    states = status_of(home)
+    assert {row["state"] for row in states.values()} == {"done"}, states
+    assert all(row["starts"] > 1 for task, row in states.items() if not task.startswith("dense")), states
+    log = lottery("logs", home, cells(experiment)[0].slug).stdout
+    assert "stopped in epoch" in log and "start 2\n" in log
+    assert csv_of(results) == undisturbed_csv(file, tmp_path)
+
+
+def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(slurm, tmp_path):
+    """slurmd dies alone: its tasks live on, SLURM starts them again elsewhere, and both copies would write."""
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=1)
+    experiment = steady(40, cluster, quantiles=(0.5,), rewind_epochs=(0,))
+    file = written(experiment, tmp_path)
+    results = tmp_path / "split"
+    lottery("train", file, "--results", results)
+    lottery("sweep", file, "--on", "slurm", "--results", results)
+    (home,) = results.iterdir()
+    (cell,) = [cell.slug for cell in cells(experiment)]
+    until(lambda: running(home), 120)
+    old = claim(home, cell)
+    os.kill(int((slurm.base / "pid" / f"slurmd-{old['host']}.pid").read_text()), signal.SIGKILL)
+    slurm.run("scontrol", "update", f"nodename={old['host']}", "state=down", "reason=test")
+    until(lambda: claim(home, cell)["starts"] == 2, 120)
+    assert Path(f"/proc/{old['pid']}").exists(), "the first copy was to live on"
+    until(lambda: not slurm.queue(), 300)
+    subprocess.run(["kill", "-9", str(old["pid"])], check=False, capture_output=True)
+    slurm.restore_node(old["host"])
+    log = lottery("logs", home, cell).stdout
+    assert "begun again elsewhere" in log
+    epochs = [json.loads(line)["epoch"] for line in (home / "cells" / cell / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, 41))
+    assert csv_of(results) == undisturbed_csv(file, tmp_path)
+
+
+def test_160_cells_train_on_20_nodes_each_exactly_once(slurm, tmp_path):
+    """Each on a whole node, so that 20 processes run at a time on this machine, not 80."""
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4)
+    prune = Prune(quantiles=tuple(i / 20 for i in range(20)), scope="layerwise", rewind_epochs=tuple(range(8)))
+    experiment = dataclasses.replace(tiny(epochs=9), cluster=cluster, prune=prune)
+    file = written(experiment, tmp_path)
+    expected = undisturbed_csv(file, tmp_path)
+    results = tmp_path / "wide"
+    lottery("sweep", file, "--on", "slurm", "--results", results)
+    (home,) = results.iterdir()
+    until(lambda: not slurm.queue(), 3000)
+    states = status_of(home)
+    assert len(states) == 161
+    assert {(row["state"], row["starts"]) for row in states.values()} == {("done", 1)}
+    assert len({claim(home, cell.slug)["host"] for cell in cells(experiment)}) == 20
+    assert csv_of(results) == expected
