@@ -8,18 +8,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: dry-run test drill lint clean
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core
+
+.PHONY: dry-run test drill lint slurm-programs clean
 
 dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
 
-test: lint
+test: lint slurm-programs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not drill and not alone"
 	$(BIN)/python -m pytest -m alone
 
-# Heavier than the tests: the dry run killed ten times, results compared to the bit.
-drill: $(VENV)/.installed-test
+# Heavier than the tests: the dry run killed ten times, a SLURM cluster disturbed; results compared to the bit.
+drill: $(VENV)/.installed-test slurm-programs
 	$(BIN)/python -m pytest -m drill
+
+# The tests run a SLURM of their own. Without its programs they are skipped, and pytest lists them at the end.
+slurm-programs:
+	@PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld slurmd slurmdbd munged mariadbd >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -q && apt-get install -y -q --no-install-recommends $(SLURM_PACKAGES); \
+	else echo "SLURM is not installed, its tests will be skipped: apt-get install $(SLURM_PACKAGES)" >&2; fi
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
