@@ -25,7 +25,6 @@ from sweep.store import Store
 from sweep.worker import Failure, dense_task, folder_of, missing
 
 POLL_SECONDS = 2.0
-PARTS = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,13 @@ class Slurm:
     """A backend as slurm.backend describes it; failures are known only where it waits for the end."""
 
     wait: bool = False
+    untried: bool = False  # only what was never submitted
     quiet: bool = False
 
     def run(self, home: Store) -> list[Failure]:
-        jobs_ = submit(home)
+        submitted = submit(home, untried(home) if self.untried else None)
         if not self.quiet:
-            tell(jobs_)
+            tell(submitted)
         return self._waited(home) if self.wait else []
 
     def _waited(self, home: Store) -> list[Failure]:
@@ -60,9 +60,10 @@ def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, 
         wanted = missing_of(home, live, only)
         if not wanted.any:
             return []
-        _forgive(home, wanted)
         chain = _chain(home, wanted)
         scripts = sbatch.write_scripts(home.root, chain)
+        for task in wanted.tasks(home.experiment):
+            claim.forgive(folder_of(home, task))  # whoever submits it again gives it a new chance
         done: list[tuple[Job, str]] = []
         try:
             for job, script in zip(chain, scripts, strict=True):
@@ -86,7 +87,7 @@ def preview(home: Store) -> list[Job]:
 
 
 def _chain(home: Store, wanted: Missing) -> list[Job]:
-    limit = queue.submit_limit()
+    limit = queue.submit_limit(home.experiment.cluster.qos)
     room = limit - queue.waiting_or_running() if limit else None
     return sbatch.chain(home.experiment, home.root.resolve(), wanted, queue.max_array_size(), room)
 
@@ -102,7 +103,7 @@ def tell(submitted: list[tuple[Job, str]]) -> None:
 def cancel(home: Store, only: Collection[str] | None = None) -> list[str]:
     """Cancel what waits or runs; the tasks that did."""
     live = {task: job for task, job in _live(home).items() if only is None or task in only}
-    queue.cancel(live.values())
+    queue.cancel(live.values() if only is not None else {_parent(job) for job in live.values()})
     return sorted(live)
 
 
@@ -128,18 +129,24 @@ def predicted_limit(home: Store) -> str:
 
 
 def missing_of(home: Store, live: Collection[str] = (), only: Collection[str] | None = None) -> Missing:
-    """What is neither done nor `live`."""
-    tasks = {task for stage in missing(home) for task in stage.tasks}
-    tasks -= set(live)
-    experiment = home.experiment
+    """What is neither done nor `live`, and can be done: not the cells of a dense run that is not to come."""
+    open_ = {task for stage in missing(home) for task in stage.tasks}
+    chosen = {task for task in open_ - set(live) if only is None or task in only}
+    seeds = home.experiment.seeds
+    dense = tuple(i for i, seed in enumerate(seeds) if dense_task(seed) in chosen)
+    coming = {seed for i, seed in enumerate(seeds) if i in dense or dense_task(seed) not in open_ - set(live)}
     return Missing(
-        dense=tuple(i for i, seed in enumerate(experiment.seeds) if dense_task(seed) in tasks),
-        masks="masks" not in live and any(task.startswith("masks-") for task in tasks),
-        cells=tuple(
-            i for i, cell in enumerate(cells(experiment)) if cell.slug in tasks and (only is None or cell.slug in only)
-        ),
+        dense=dense,
+        masks="masks" not in live and any(f"masks-seed{seed}" in open_ for seed in coming),
+        cells=tuple(i for i, cell in enumerate(cells(home.experiment)) if cell.slug in chosen and cell.seed in coming),
         cell_time=predicted_limit(home),
     )
+
+
+def untried(home: Store) -> set[str]:
+    """Tasks that were never submitted."""
+    tasks = {task for stage in missing(home) for task in stage.tasks}
+    return tasks - set(jobs.elements(home))
 
 
 def _live(home: Store) -> dict[str, str]:
@@ -148,7 +155,7 @@ def _live(home: Store) -> dict[str, str]:
         number: task
         for task, all_of_it in jobs.elements(home).items()
         for number in all_of_it
-        if task in PARTS or not (folder_of(home, task) / "result.json").exists()
+        if task in jobs.SINGLE or not (folder_of(home, task) / "result.json").exists()
     }
     return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
 
@@ -162,19 +169,9 @@ def _waits_for(job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> l
     return [done[-1][1]] if done else sorted(earlier)
 
 
-def _forgive(home: Store, wanted: Missing) -> None:
-    """What failed before gets a new chance: its failure is forgotten, and its starts are counted anew."""
-    plan = cells(home.experiment)
-    tasks = [dense_task(home.experiment.seeds[i]) for i in wanted.dense] + [plan[i].slug for i in wanted.cells]
-    for task in tasks:
-        folder = folder_of(home, task)
-        (folder / "failure.json").unlink(missing_ok=True)
-        claim.forgive(folder)
-
-
 # What in an experiment makes sbatch say so.
 _CAUSES = {
-    "account": r"account",  # before partition: "Invalid account or account/partition combination"
+    "account": r"invalid account",  # before partition: "Invalid account or account/partition combination"
     "partition": r"partition",
     "qos": r"qos",
     "time_limit": r"time limit|time specification",
@@ -186,6 +183,8 @@ _CAUSES = {
 
 def _field(said: str, home: Store) -> str:
     """Which field of the experiment an error of sbatch is about."""
+    if "violates accounting/QOS policy" in said:
+        return " (a limit of yours on this cluster: jobs, their size or their time)"
     for field, pattern in _CAUSES.items():
         if re.search(pattern, said, re.IGNORECASE):
             value = getattr(home.experiment.cluster, field, None)

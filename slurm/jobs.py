@@ -13,7 +13,7 @@ from sweep.plan import cells
 from sweep.store import Store
 from sweep.worker import dense_task
 
-ARRAYS = ("dense", "cells")
+SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def elements(home: Store) -> dict[str, tuple[str, ...]]:
     """Of every task that was submitted, and of masks and report: the numbers SLURM gave it, the latest last."""
     out: dict[str, tuple[str, ...]] = {}
     for job in submitted(home):
-        if job.part not in ARRAYS:
+        if job.part in SINGLE:
             out[job.part] = (*out.get(job.part, ()), job.id)
         for task, index in _tasks(home, job):
             out[task] = (*out.get(task, ()), f"{job.id}_{index}")

@@ -86,15 +86,15 @@ def max_array_size() -> int:
     return int(found[1])
 
 
-def submit_limit() -> int | None:
+def submit_limit(qos: str) -> int | None:
     """How many jobs this user may have in the queue; None where no limit is kept."""
+    questions = [["assoc", f"user={_user()}", "format=MaxSubmitJobs"]]
+    questions += [["qos", f"name={qos}", "format=MaxSubmitJobsPerUser"]] if qos else []
     try:
-        rows = _told(["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={_user()}",
-                      "format=MaxSubmitJobs"])  # fmt: skip
+        rows = "\n".join(_told(["sacctmgr", "--noheader", "--parsable2", "show", *words]) for words in questions)
     except Refused:  # accounting is off
         return None
-    limits = [int(row) for row in rows.split() if row.isdigit()]
-    return min(limits, default=None)
+    return min((int(row) for row in rows.split() if row.isdigit()), default=None)
 
 
 def waiting_or_running() -> int:

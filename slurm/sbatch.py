@@ -16,6 +16,7 @@ from pathlib import Path
 from sweep.experiment import Cluster, Experiment
 from sweep.plan import cells
 from sweep.store import write_text
+from sweep.worker import dense_task
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
 
@@ -32,6 +33,11 @@ class Missing:
     @property
     def any(self) -> bool:
         return bool(self.dense or self.masks or self.cells)
+
+    def tasks(self, experiment: Experiment) -> list[str]:
+        """The trainings among it, by name."""
+        plan = cells(experiment)
+        return [dense_task(experiment.seeds[i]) for i in self.dense] + [plan[i].slug for i in self.cells]
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,10 @@ def chain(
     for first, indices in _windows(missing.cells[:now], max_array_size):
         waits = "afterany" if jobs and jobs[-1].part == "cells" else "afterok"
         jobs.append(_cells(experiment, folder, first, indices, waits, missing.cell_time))
-    last, work = ("report", "report {}") if now >= len(missing.cells) else ("rest", "sweep {} --on slurm")
-    text = _script(experiment, folder, last, 0, [f"{_lottery(experiment)} {work.format(_quoted(folder))}"])
-    jobs.append(Job(last, last, "afterany", text))
+    report = f"{_lottery(experiment)} report {_quoted(folder)}"
+    rest = f"{_lottery(experiment)} sweep {_quoted(folder)} --on slurm --untried"
+    last, work = ("report", [report]) if now >= len(missing.cells) else ("rest", [rest, report])
+    jobs.append(Job(last, last, "afterany", _script(experiment, folder, last, 0, work)))
     return jobs
 
 

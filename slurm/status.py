@@ -21,14 +21,12 @@ class Standing:
 
 
 def states(home: Store) -> Standing:
-    """Files decide what is done or failed. Of the rest SLURM is asked: what it does not know has been cancelled."""
+    """Files decide what is done. Of the rest SLURM is asked what lives; what it does not know has been cancelled."""
     tasks = states_of_files(home)
     numbers = jobs.elements(home)
     if not numbers:
         return Standing(tasks)
-    open_ = {
-        one.task: numbers[one.task] for one in tasks if one.state not in ("done", "failed") and one.task in numbers
-    }
+    open_ = {one.task: numbers[one.task] for one in tasks if one.state != "done" and one.task in numbers}
     try:
         seen = queue.ask(number for all_of_it in open_.values() for number in all_of_it)
     except (queue.Silent, Refused) as error:
@@ -49,6 +47,8 @@ def _merged(
         if latest.state == "RUNNING":
             return replace(one, state="running", note=f"on {latest.node}")
         return replace(one, state="waiting", note=f"in the queue ({latest.reason})")
+    if one.state == "failed":  # it said why itself
+        return one
     why = f"SLURM: {found[-1].state}" if found else "cancelled"
     dense = failed.get(seed_of(one.task))
     if dense and one.task != dense.task:

@@ -111,6 +111,7 @@ class Worker:
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
         still_mine = partial(claim.check, folder, claim.take(folder, self.restarts))
+        (folder / "failure.json").unlink(missing_ok=True)
         if kind == "dense":
             from sweep.dense import run_dense
 

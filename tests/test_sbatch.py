@@ -278,7 +278,7 @@ def test_where_the_user_may_not_submit_them_all_the_last_job_submits_the_rest():
     chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), room=60)
     assert [job.part for job in chain] == ["dense", "masks", "cells", "rest"]
     assert len(chain[2].indices) == 60 - 1 - 1 - 1
-    assert f"lottery sweep {FOLDER} --on slurm" in chain[3].text and chain[3].waits == "afterany"
+    assert f"lottery sweep {FOLDER} --on slurm --untried" in chain[3].text and chain[3].waits == "afterany"
 
 
 def test_a_container_stands_before_every_command():

@@ -20,7 +20,7 @@ from sweep.store import Store
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import lottery, status_of
+from tests.sweeping import csv_of, lottery, status_of
 
 pytestmark = pytest.mark.xdist_group("slurm")  # one cluster for all tests that need it
 
@@ -148,6 +148,19 @@ def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slu
     until(lambda: not slurm.queue())
     assert sorted(line["cell"] for line in ran(home)) == sorted(cell.slug for cell in cells(home.experiment))
     assert "nothing to submit" in submit(file, home).stdout
+
+
+def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(slurm, tmp_path):
+    """The rest of a sweep that was too large must not begin a failed dense run over and over."""
+    file, home = sleeping(tmp_path, 0.1)
+    (home.dense(0) / "result.json").unlink()
+    made_up.fail(home, "dense-seed0", "loss is nan")
+    (home.root / "slurm").mkdir()
+    line = {"id": "1", "part": "dense", "first": 0, "indices": [0], "at": 0.0}
+    (home.root / "slurm" / "jobs.jsonl").write_text(json.dumps(line) + "\n")
+    assert "nothing to submit" in submit(file, home, "--untried").stdout
+    assert not slurm.queue() and (home.dense(0) / "failure.json").exists()
+    assert "dense, 1 tasks" in lottery("retry", home.root, "--failed").stdout
 
 
 def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
@@ -287,5 +300,24 @@ def test_a_plain_script_submitted_by_hand_does_the_same_work(slurm, tmp_path, un
     commands = said.partition("each waiting for the one before:\n")[2]
     subprocess.run(["bash", "-e"], input=commands, text=True, check=True)
     until(lambda: list(tmp_path.glob("*/report/results.csv")), 240)
-    (made,), (same,) = tmp_path.glob("*/report/results.csv"), undisturbed.glob("*/report/results.csv")
-    assert made.read_text() == same.read_text()
+    assert csv_of(tmp_path) == csv_of(undisturbed)
+
+
+# ---- MPI inside an allocation
+
+
+def test_srun_starts_an_mpi_world_over_several_nodes(slurm, mpiexec, tmp_path, undisturbed, tiny_file):
+    log = tmp_path / "mpi.out"
+    work = f"srun --mpi=pmi2 lottery sweep {tiny_file} --on mpi --results {tmp_path / 'results'}"
+    slurm.run("sbatch", "--nodes=3", "--ntasks=3", f"--output={log}", f"--wrap={work}")
+    until(lambda: list(tmp_path.glob("results/*/report/results.csv")), 120)
+    assert csv_of(tmp_path / "results") == csv_of(undisturbed), log.read_text()
+
+
+def test_several_worlds_of_one_rank_are_refused_instead_of_each_doing_everything(slurm, mpiexec, tmp_path, tiny_file):
+    log = tmp_path / "mpi.out"
+    work = f"srun --mpi=none lottery sweep {tiny_file} --on mpi --results {tmp_path / 'results'}"
+    slurm.run("sbatch", "--ntasks=2", f"--output={log}", f"--wrap={work}")
+    until(lambda: not slurm.queue(), 60)
+    assert log.read_text().count("this MPI world has one rank") == 2
+    assert not (tmp_path / "results").exists()

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +109,7 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_pat
 
 def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=15, array_parallelism=2)
-    experiment = steady(160, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
+    experiment = steady(70, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)
@@ -142,7 +141,7 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
     until(lambda: claim(home, cell)["starts"] == 2, 120)
     assert Path(f"/proc/{old['pid']}").exists(), "the first copy was to live on"
     until(lambda: not slurm.queue(), 300)
-    subprocess.run(["kill", "-9", str(old["pid"])], check=False, capture_output=True)
+    slurm.kill_node(old["host"])  # what is left of it
     slurm.restore_node(old["host"])
     log = lottery("logs", home, cell).stdout
     assert "begun again elsewhere" in log

@@ -9,6 +9,7 @@ import sys
 
 from cyclopts import App, CycloptsError
 
+from slurm.queue import Silent
 from sweep.cli import bench, cluster, run, show
 from sweep.errors import Interrupted, Refused
 
@@ -34,6 +35,8 @@ def main() -> int:
         return _end(f"{' '.join(str(error).split())} (lottery --help lists the commands)", 2)
     except Refused as error:
         return _end(str(error), 2)
+    except Silent as error:
+        return _end(f"SLURM does not answer: {error}", 2)
     except OSError as error:
         return _end(f"{error.filename or error}: {error.strerror or type(error).__name__}", 2)
     except Interrupted as error:

@@ -14,7 +14,6 @@ from slurm.arrays import Slurm
 from slurm.backend import Backend
 from slurm.local import Local
 from slurm.mpi import Mpi, world
-from slurm.queue import Silent
 from sweep.cli import show
 from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, find, open_home, read_home
 from sweep.data import WANTED, place_of
@@ -103,6 +102,7 @@ def sweep(
     devices: Devices = 0,
     wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
+    untried: Annotated[bool, Parameter(help="With --on slurm: only what was never submitted")] = False,
     quiet: Quiet = False,
     results: Results = RESULTS,
 ) -> int:
@@ -114,8 +114,8 @@ def sweep(
         raise Refused(f"--jobs {jobs}: expected 1 or more")
     if on != "local" and (jobs > 1 or devices):
         raise Refused(f"--jobs and --devices are for --on local; --on {on} takes them from the cluster")
-    if on != "slurm" and (wait or dry_run):
-        raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
+    if on != "slurm" and (wait or dry_run or untried):
+        raise Refused(f"--wait, --dry-run and --untried are for --on slurm, not --on {on}")
 
     def opened() -> Store:
         _described(experiment, overrides, results)
@@ -133,7 +133,7 @@ def sweep(
         home = read_home(experiment, overrides, results)
         show.scripts(home, arrays.preview(home))
         return 0
-    return _submitted(opened(), wait, quiet)
+    return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
 
 
 def ticket(
@@ -175,13 +175,10 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path) -> Ex
     return found
 
 
-def _submitted(home: Store, wait: bool, quiet: bool) -> int:
+def _submitted(home: Store, slurm: Slurm, quiet: bool) -> int:
     """On SLURM the last job of the chain writes the report."""
-    try:
-        failures = Slurm(wait, quiet).run(home)
-    except Silent as error:
-        raise Refused(f"SLURM does not answer: {error}") from None
-    if wait:
+    failures = slurm.run(home)
+    if slurm.wait:
         show.write_and_list(home, quiet)
     elif not quiet:
         console.print(f"follow it: lottery status {home.root} --watch")
