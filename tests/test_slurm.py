@@ -309,7 +309,7 @@ def test_a_plain_script_submitted_by_hand_does_the_same_work(slurm, tmp_path, un
 def test_srun_starts_an_mpi_world_over_several_nodes(slurm, mpiexec, tmp_path, undisturbed, tiny_file):
     log = tmp_path / "mpi.out"
     work = f"srun --mpi=pmi2 lottery sweep {tiny_file} --on mpi --results {tmp_path / 'results'}"
-    slurm.run("sbatch", "--nodes=3", "--ntasks=3", f"--output={log}", f"--wrap={work}")
+    subprocess.run(["sbatch", "--nodes=3", "--ntasks=3", f"--output={log}", f"--wrap={work}"], check=True)
     until(lambda: list(tmp_path.glob("results/*/report/results.csv")), 120)
     assert csv_of(tmp_path / "results") == csv_of(undisturbed), log.read_text()
 
@@ -317,7 +317,7 @@ def test_srun_starts_an_mpi_world_over_several_nodes(slurm, mpiexec, tmp_path, u
 def test_several_worlds_of_one_rank_are_refused_instead_of_each_doing_everything(slurm, mpiexec, tmp_path, tiny_file):
     log = tmp_path / "mpi.out"
     work = f"srun --mpi=none lottery sweep {tiny_file} --on mpi --results {tmp_path / 'results'}"
-    slurm.run("sbatch", "--ntasks=2", f"--output={log}", f"--wrap={work}")
+    subprocess.run(["sbatch", "--ntasks=2", f"--output={log}", f"--wrap={work}"], check=True)
     until(lambda: not slurm.queue(), 60)
     assert log.read_text().count("this MPI world has one rank") == 2
     assert not (tmp_path / "results").exists()
