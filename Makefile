@@ -8,27 +8,29 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM_PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core
+PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core chromium chromium-driver
+PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver
 
-.PHONY: dry-run test drill lint slurm-programs clean
+.PHONY: dry-run test drill lint programs clean
 
 dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
 
-test: lint slurm-programs
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not drill and not alone"
+test: lint programs
+	$(BIN)/python -m pytest -n 2 -m "not drill and not alone"
 	$(BIN)/python -m pytest -m alone
 
 # Heavier than the tests: the dry run killed ten times, a SLURM cluster disturbed; results compared to the bit.
-drill: $(VENV)/.installed-test slurm-programs
+drill: $(VENV)/.installed-test programs
 	$(BIN)/python -m pytest -m drill
 
-# The tests run a SLURM of their own. Without its programs they are skipped, and pytest lists them at the end.
-slurm-programs:
-	@PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld slurmd slurmdbd munged mariadbd >/dev/null && exit 0; \
+# The tests run a SLURM of their own and a browser. Without these they are skipped, and pytest lists them at the end.
+programs:
+	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; for program in $(PROGRAMS); do \
+		command -v $$program >/dev/null || missing="$$missing $$program"; done; test -z "$$missing" && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -q && apt-get install -y -q --no-install-recommends $(SLURM_PACKAGES); \
-	else echo "SLURM is not installed, its tests will be skipped: apt-get install $(SLURM_PACKAGES)" >&2; fi
+		apt-get update -q && apt-get install -y -q --no-install-recommends $(PACKAGES); \
+	else echo "not installed, so tests will be skipped:$$missing (apt-get install $(PACKAGES))" >&2; fi
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from slurm import jobs, queue, sbatch, status
@@ -43,11 +43,17 @@ class Slurm:
 
     def _waited(self, home: Store) -> list[Failure]:
         tasks = sum(len(stage.tasks) for stage in missing(home))
+        pause = POLL_SECONDS
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
-            while _live(home):
+            while True:
+                with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
+                    if not _live(home):
+                        break
                 work.at(tasks - sum(len(stage.tasks) for stage in missing(home)))
-                time.sleep(POLL_SECONDS)
-        return [Failure(one.task, one.note) for one in status.states(home).tasks if one.state == "failed"]
+                time.sleep(pause)
+                pause = min(1.2 * pause, 30.0)
+        ended = status.states(home).tasks
+        return [Failure(one.task, one.note) for one in ended if one.state in ("failed", "lost")]
 
 
 def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, str]]:
@@ -67,12 +73,20 @@ def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, 
         done: list[tuple[Job, str]] = []
         try:
             for job, script in zip(chain, scripts, strict=True):
-                options = sbatch.dependency(job.waits, _waits_for(job, done, live))
+                options = sbatch.dependency([(how, _ids(name, done, live)) for how, name in job.waits])
                 done.append((job, queue.submit(str(script), options)))
                 jobs.record(home, *done[-1])
+            if wanted.dense and "masks" in live:  # masks that wait already must wait for these dense runs too
+                queue.set_dependency(live["masks"], f"afterany:{':'.join(_ids('dense', done, live))}")
         except Refused as error:
-            queue.cancel(id_ for _, id_ in done)
+            with suppress(Refused, queue.Silent):
+                queue.cancel(id_ for _, id_ in done)
             raise Refused(f"{error}{_field(str(error), home)}; nothing was submitted") from None
+        except queue.Silent as error:
+            before = ", ".join(id_ for _, id_ in done) or "none"
+            raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
+        if measured := limit_times(home):
+            console.print(f"time limit of the cells: {measured}")
         return done
 
 
@@ -108,16 +122,20 @@ def cancel(home: Store, only: Collection[str] | None = None) -> list[str]:
 
 
 def limit_times(home: Store) -> str:
-    """Lower the time limit of cells that wait since before the dense run: what is short finds a place sooner."""
+    """Lower the time limit of cells that wait to what the dense run predicts: what is short finds a place sooner.
+
+    Nothing depends on it: where SLURM cannot be asked or refuses (it lets nobody raise a limit), the partition's stays,
+    and a cell that needs more time goes on in another turn.
+    """
     limit = predicted_limit(home)
     if not limit or home.experiment.cluster.time_limit:
         return ""
     slugs = {cell.slug for cell in cells(home.experiment)}
-    waiting = {_parent(job) for task, job in _live(home).items() if task in slugs}
     try:
+        waiting = {_parent(job) for task, job in _live(home).items() if task in slugs}
         for job in sorted(waiting):
             queue.set_time_limit(job, limit)
-    except Refused as error:  # it would be a longer one; a cell that needs more time is continued in another turn
+    except (Refused, queue.Silent) as error:
         return f"left to the partition ({error})"
     return f"{limit} minutes" if waiting else ""
 
@@ -139,7 +157,6 @@ def missing_of(home: Store, live: Collection[str] = (), only: Collection[str] | 
         dense=dense,
         masks="masks" not in live and any(f"masks-seed{seed}" in open_ for seed in coming),
         cells=tuple(i for i, cell in enumerate(cells(home.experiment)) if cell.slug in chosen and cell.seed in coming),
-        cell_time=predicted_limit(home),
     )
 
 
@@ -160,13 +177,17 @@ def _live(home: Store) -> dict[str, str]:
     return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
 
 
-def _waits_for(job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[str]:
-    """The job before it in the chain; where that was submitted earlier, what is still alive of it."""
-    before = {"masks": "dense-", "cells": "masks", "report": ""}.get(job.part)
-    earlier = {_parent(id_) for task, id_ in live.items() if before is not None and task.startswith(before)}
-    if job.part == "report":
-        return sorted({done[-1][1], *earlier}) if done else sorted(earlier)
-    return [done[-1][1]] if done else sorted(earlier)
+def _ids(name: str, done: list[tuple[Job, str]], live: dict[str, str]) -> list[str]:
+    """The numbers of a job of the chain, and of what was submitted of its part before and still lives."""
+    new = [id_ for job, id_ in done if job.name == name]
+    part = name.partition("-")[0]
+    if part == "masks":
+        return new or [live["masks"]] if new or "masks" in live else []
+    if part == "dense":
+        old = {_parent(id_) for task, id_ in live.items() if task.startswith("dense-")}
+    else:
+        old = {_parent(id_) for task, id_ in live.items() if not task.startswith("dense-") and task not in jobs.SINGLE}
+    return [*new, *sorted(old)]
 
 
 # What in an experiment makes sbatch say so.

@@ -19,6 +19,7 @@ from typing import Any
 from slurm.backend import say
 from sweep import experiment_file
 from sweep.errors import Refused
+from sweep.interrupt import stoppable
 from sweep.progress import Work
 from sweep.store import Store
 from sweep.worker import Failure, Stage, Worker, missing, without_broken
@@ -42,13 +43,18 @@ class Mpi:
     def _stage(self, home: Store, stage: Stage) -> list[Failure]:
         failures = []
         futures = {self.ranks.submit(_perform, str(home.root.resolve()), task): task for task in stage.tasks}
-        with Work(f"{len(futures)} {stage.name}", max(len(futures), 1), quiet=self.quiet) as work:
-            for done, future in enumerate(as_completed(futures), 1):
-                failure, seconds = future.result()
-                failures += [failure] if failure else []
-                if not self.quiet:
-                    say(done, stage, futures[future], failure, seconds)
-                work.at(done)
+        try:
+            # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
+            with stoppable(), Work(f"{len(futures)} {stage.name}", max(len(futures), 1), quiet=self.quiet) as work:
+                for done, future in enumerate(as_completed(futures), 1):
+                    failure, seconds = future.result()
+                    failures += [failure] if failure else []
+                    if not self.quiet:
+                        say(done, stage, futures[future], failure, seconds)
+                    work.at(done)
+        except BaseException:
+            self.ranks.shutdown(wait=False, cancel_futures=True)  # a rank that saved itself would take the next task
+            raise
         return failures
 
 

@@ -58,7 +58,7 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
             return seen
         for job, state, node in (line.split("|") for line in kept.splitlines()):
             for one in _elements(job, state.split()[0], "", node):
-                if one.job in wanted:
+                if one.job in wanted and not one.live:  # what squeue has forgotten does not live
                     seen.setdefault(one.job, one)
     return seen
 
@@ -76,6 +76,11 @@ def cancel(jobs: Iterable[str]) -> None:
 def set_time_limit(job: str, limit: str) -> None:
     """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
     _told(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
+
+
+def set_dependency(job: str, clause: str) -> None:
+    """Of a job that waits."""
+    _told(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
 
 
 def max_array_size() -> int:
@@ -110,11 +115,7 @@ def _user() -> str:
 
 def _told(command: Sequence[str]) -> str:
     # inside a job, its own SLURM_… would become defaults of the jobs it submits
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))
-    }
+    clean = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:
         done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except FileNotFoundError:

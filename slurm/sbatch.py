@@ -28,7 +28,6 @@ class Missing:
     dense: tuple[int, ...]
     masks: bool
     cells: tuple[int, ...]
-    cell_time: str = ""  # limit of a cell where the experiment gives none
 
     @property
     def any(self) -> bool:
@@ -42,11 +41,11 @@ class Missing:
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the chain, which waits for the job before it."""
+    """One job of the chain."""
 
     name: str  # of its script, without .sh
     part: str  # dense, masks, cells, report, or rest: submits the cells that were too many
-    waits: str  # afterok or afterany the job before it
+    waits: tuple[tuple[str, str], ...]  # (afterok or afterany, name of a job that comes before it)
     text: str
     first: int = 0  # of an array: what index 0 stands for
     indices: tuple[int, ...] = ()  # of an array
@@ -64,7 +63,7 @@ def chain(
     max_array_size: int = MAX_ARRAY_SIZE,
     room: int | None = None,
 ) -> list[Job]:
-    """The jobs in their order; each waits for the one before.
+    """The jobs in their order.
 
     `room`: jobs that the user may still submit. Where it is too small for all cells, the last job submits the rest.
     """
@@ -75,20 +74,28 @@ def chain(
     if missing.masks:
         # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
         text = _script(experiment, folder, "masks", 0, [f"{_lottery(experiment)} masks {_quoted(folder)}"])
-        jobs.append(Job("masks", "masks", "afterany", text))
+        jobs.append(Job("masks", "masks", (("afterany", "dense"),), text))
+    arrays: list[Job] = []
     for first, indices in _windows(missing.cells[:now], max_array_size):
-        waits = "afterany" if jobs and jobs[-1].part == "cells" else "afterok"
-        jobs.append(_cells(experiment, folder, first, indices, waits, missing.cell_time))
+        # of several arrays each waits for the one before, so that no more cells run at a time than were asked for
+        before = (("afterany", arrays[-1].name),) if arrays else ()
+        arrays.append(_cells(experiment, folder, first, indices, (("afterok", "masks"), *before)))
     report = f"{_lottery(experiment)} report {_quoted(folder)}"
-    rest = f"{_lottery(experiment)} sweep {_quoted(folder)} --on slurm --untried"
-    last, work = ("report", [report]) if now >= len(missing.cells) else ("rest", [rest, report])
-    jobs.append(Job(last, last, "afterany", _script(experiment, folder, last, 0, work)))
-    return jobs
+    last, work = ("report", [report]) if now >= len(missing.cells) else ("rest", [*_rest(folder), report])
+    waits = ("afterany", arrays[-1].name if arrays else "cells"), ("afterany", "masks")
+    return [*jobs, *arrays, Job(last, last, waits, _script(experiment, folder, last, 0, work))]
 
 
-def dependency(waits: str, job_ids: Sequence[str]) -> list[str]:
+def _rest(folder: Path) -> list[str]:
+    """Submitting is refused while the queue is full: it is tried for an hour. Not in a container: it needs sbatch."""
+    command = f"lottery sweep {_quoted(folder)} --on slurm --untried"
+    return [f"for try in $(seq 12); do {command} && break || sleep 300; done"]
+
+
+def dependency(clauses: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Options of sbatch that make a job wait. One whose turn can never come is cancelled, not left there for ever."""
-    return [f"--dependency={waits}:{':'.join(job_ids)}", "--kill-on-invalid-dep=yes"] if job_ids else []
+    text = ",".join(f"{how}:{':'.join(ids)}" for how, ids in clauses if ids)
+    return [f"--dependency={text}", "--kill-on-invalid-dep=yes"] if text else []
 
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
@@ -102,12 +109,13 @@ def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
 
 
 def commands(folder: Path, jobs: Sequence[Job]) -> str:
-    """What a person types to submit the scripts, each waiting for the one before."""
+    """What a person types to submit the scripts, each waiting for those before."""
+    names = {job.name: job.name.replace("-", "_") for job in jobs}
     lines = []
-    for i, job in enumerate(jobs):
-        after = dependency(job.waits, ['"$job"']) if i else []
+    for job in jobs:
+        after = dependency([(how, [f"${names[name]}"]) for how, name in job.waits if name in names])
         words = ["sbatch --parsable", *after, _quoted(folder / "slurm" / f"{job.name}.sh")]
-        lines.append(f"job=$({' '.join(words)})")
+        lines.append(f"{names[job.name]}=$({' '.join(words)})")
     return "\n".join(lines)
 
 
@@ -142,15 +150,17 @@ def _dense(experiment: Experiment, folder: Path, numbers: Sequence[int]) -> Job:
     options = [*_time(cluster.dense_time_limit), f"--array={ranges(numbers)}"]
     work = [f"seeds=({seeds})", *_watched(command)]
     text = _script(experiment, folder, "dense", cluster.gpus_per_node, work, options)
-    return Job("dense", "dense", "afterok", text, 0, tuple(numbers))
+    return Job("dense", "dense", (), text, 0, tuple(numbers))
 
 
-def _cells(experiment: Experiment, folder: Path, first: int, indices: Sequence[int], waits: str, time: str) -> Job:
+def _cells(
+    experiment: Experiment, folder: Path, first: int, indices: Sequence[int], waits: tuple[tuple[str, str], ...]
+) -> Job:
     """One array element per cell, longest first, as many at a time as the nodes have GPUs for."""
     cluster = experiment.cluster
     number = "$SLURM_ARRAY_TASK_ID" if not first else f"$(({first} + SLURM_ARRAY_TASK_ID))"
     command = f'{_lottery(experiment)} ticket {_quoted(folder)} --index "{number}" --restarts {cluster.restarts}'
-    options = [*_time(cluster.time_limit or time), f"--array={ranges(indices)}%{together(cluster)}"]
+    options = [*_time(cluster.time_limit), f"--array={ranges(indices)}%{together(cluster)}"]
     name = "cells" if not first else f"cells-{first}"
     text = _script(experiment, folder, "cells", cluster.gpus_per_cell, _watched(command), options, first)
     return Job(name, "cells", waits, text, first, tuple(indices))
@@ -170,11 +180,13 @@ def _watched(command: str) -> list[str]:
         "work=$!",
         'wait "$work" || status=$?',
         'if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait',
-        "# saved itself in time (130), or was killed: another turn. 143: cancelled",
-        'if [ "$status" -gt 128 ] && [ "$status" != 143 ] && { [ "$status" != 130 ] || [ "$warned" ]; }; then',
+        "# saved itself in time (130), or was killed by a signal: another turn. 143: cancelled",
+        'again=; if [ "$status" -gt 128 ] && [ "$status" -lt 193 ]; then again=yes; fi',
+        'if [ "$status" = 143 ] || { [ "$status" = 130 ] && [ -z "$warned" ]; }; then again=; fi',
         # the bare job id would requeue the whole array from its last element
-        '    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60',
-        "fi",
+        "for try in ${again:+1 2 3 4 5}; do",
+        '    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60 || sleep 10',
+        "done",
         'exit "$status"',
     ]
 

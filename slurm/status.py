@@ -10,7 +10,7 @@ from sweep.errors import Refused
 from sweep.status import State, predicted_seconds
 from sweep.status import states as states_of_files
 from sweep.store import Store
-from sweep.worker import seed_of
+from sweep.worker import folder_of, seed_of
 
 
 @dataclass(frozen=True)
@@ -21,25 +21,32 @@ class Standing:
 
 
 def states(home: Store) -> Standing:
-    """Files decide what is done. Of the rest SLURM is asked what lives; what it does not know has been cancelled."""
-    tasks = states_of_files(home)
+    """Files decide what is done or failed. Of the rest SLURM is asked what lives; what it does not know is lost.
+
+    SLURM first and files second: a task that ends in between is then seen to be done.
+    """
     numbers = jobs.elements(home)
     if not numbers:
-        return Standing(tasks)
-    open_ = {one.task: numbers[one.task] for one in tasks if one.state != "done" and one.task in numbers}
+        return Standing(states_of_files(home))
+    done = {task for task in numbers if task not in jobs.SINGLE and (folder_of(home, task) / "result.json").exists()}
     try:
-        seen = queue.ask(number for all_of_it in open_.values() for number in all_of_it)
+        seen = queue.ask(number for task in numbers.keys() - done for number in numbers[task])
     except (queue.Silent, Refused) as error:
-        return Standing(tasks, silence=f"SLURM does not answer, this is from the files alone ({error})")
+        silence = f"SLURM does not answer, this is from the files alone ({error})"
+        return Standing(states_of_files(home), silence=silence)
+    tasks = states_of_files(home)
     failed = {seed_of(one.task): one for one in tasks if one.task.startswith("dense-") and one.state == "failed"}
-    tasks = [_merged(home, one, open_[one.task], seen, failed) if one.task in open_ else one for one in tasks]
+    rest = any(seen[number].live for number in numbers.get("rest", ()) if number in seen)
+    tasks = [_merged(home, one, numbers.get(one.task, ()), seen, failed, rest) for one in tasks]
     running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
     return Standing(tasks, len(running))
 
 
 def _merged(
-    home: Store, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[int, State]
+    home: Store, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[int, State], rest: bool
 ) -> State:
+    if one.state == "done":
+        return one
     found = [seen[number] for number in numbers if number in seen]
     live = [each for each in found if each.live]
     if live:
@@ -47,15 +54,17 @@ def _merged(
         if latest.state == "RUNNING":
             return replace(one, state="running", note=f"on {latest.node}")
         return replace(one, state="waiting", note=f"in the queue ({latest.reason})")
-    if one.state == "failed":  # it said why itself
+    if one.state in ("failed", "running"):  # it said why itself; or it runs here, outside of SLURM
         return one
-    why = f"SLURM: {found[-1].state}" if found else "cancelled"
+    if not numbers and rest:
+        return replace(one, note="to be submitted when there is room in the queue")
+    why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
     dense = failed.get(seed_of(one.task))
     if dense and one.task != dense.task:
         why = f"never began: {dense.task} failed ({dense.note})"
     elif found and (line := _last_line(home, one.task)):
         why += f"; last line: {line}"
-    return replace(one, state="failed", note=why)
+    return replace(one, state="lost", note=why)
 
 
 def _last_line(home: Store, task: str) -> str:

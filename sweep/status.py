@@ -15,7 +15,8 @@ from sweep.worker import dense_task, folder_of
 
 @dataclass(frozen=True)
 class State:
-    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed` or `done`."""
+    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed` or `done`; on SLURM also `lost`:
+    submitted, not finished, and no longer there."""
 
     task: str
     state: str

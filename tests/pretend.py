@@ -12,8 +12,6 @@ from pathlib import Path
 
 
 def main(command: str, folder: Path, rest: list[str]) -> None:
-    if command == "sweep":  # submits what was too much at once: that is real
-        os.execvp("lottery", ["lottery", command, str(folder), *rest])
     told = json.loads((folder / "pretend.json").read_text())
     if command == "train":
         _leave(folder / "dense" / "seed-0" / "result.json", {"test": {"top1": 0.5}, "devices": 1})

@@ -106,7 +106,12 @@ class Cluster:
 
     def restore_node(self, node: str) -> None:
         self.run("slurmd", "-N", node, "-f", self.conf)
-        until(lambda: self.run("sinfo", "-h", "-N", "-n", node, "-p", "gpu", "-o", "%T") == "idle", 60)
+        until(
+            lambda: (
+                self.run("sinfo", "-h", "-N", "-n", node, "-p", "gpu", "-o", "%T") in ("idle", "mixed", "allocated")
+            ),
+            60,
+        )
 
     # Up and down --------------------------------------------------------------------------------------------------
 
@@ -131,7 +136,9 @@ class Cluster:
         until(
             lambda: f"lab|{self.port}" in self.run("sacctmgr", "-nP", "show", "cluster", "format=cluster,controlport")
         )
-        self.run("srun", "-N1", "--gres=gpu:1", "true")
+        self.run("sacctmgr", "-i", "add", "account", "lab", check=False)  # limits are enforced, so users need one
+        self.run("sacctmgr", "-i", "add", "user", getpass.getuser(), "account=lab", check=False)
+        until(lambda: "ok" in self.run("srun", "-N1", "--gres=gpu:1", "echo", "ok", check=False), 30)
 
     def _start_munge(self) -> None:
         munge = self.base / "munge"
@@ -196,8 +203,8 @@ class Cluster:
             "SlurmctldParameters": "preempt_send_user_signal",
             "ReturnToService": 2,
             "SlurmctldTimeout": 10,
-            "SlurmdTimeout": 10,
-            "MessageTimeout": 5,
+            "SlurmdTimeout": 300,  # a busy machine is not a lost node
+            "MessageTimeout": 30,
             "MinJobAge": 300,
             "KillWait": 3,
             "CompleteWait": 0,
@@ -303,8 +310,9 @@ def _kill(pid: int, how: signal.Signals) -> None:
 
 
 def _free_ports(span: int = 130) -> int:
-    """The first of a block of free ports, below those the kernel gives out."""
-    for base in range(17100, 32000, 200):
+    """The first of a block of free ports, below those the kernel gives out; test processes side by side look apart."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for base in range(17100 + 2000 * worker, 32000, 200):
         sockets = []
         try:
             for port in (*range(base, base + 3), *range(base + 100, base + span)):

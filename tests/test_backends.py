@@ -14,8 +14,6 @@ import pytest
 from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, csv_of, lottery, status_of
 
-pytestmark = pytest.mark.xdist_group("slurm")  # one cluster for all tests that need it
-
 
 @dataclass(frozen=True)
 class Place:

@@ -307,11 +307,11 @@ def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery
 def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unfinished, lottery):
     status, said, _ = lottery("report", "small")
     assert status == 0
-    assert re.search(r"ticket +│ 50.0% +│ 0 +│ 1 +│ 70.00% +│ -5.00 points", said)
+    assert re.search(r"50.0% +│ 0 +│ 1 +│ 70.00% +│ -5.00 points +│ one seed", said)
     assert "3 of 5 trainings are not done" in said
     for path in re.findall(r"results/\S+/report/[\w.]+", said):
         assert Path(path).is_file()
-    assert "accuracy.png" in said and "results.csv" in said
+    assert all(name in said for name in ("report.html", "results.csv", "results.tex", "accuracy.png"))
 
 
 def test_the_report_averages_over_seeds(here, lottery):
@@ -320,13 +320,13 @@ def test_the_report_averages_over_seeds(here, lottery):
     for seed, top1 in ((0, 0.6), (1, 0.7)):
         made_up.finish(home, f"dense-seed{seed}", top1 + 0.1)
         made_up.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)
-    assert re.search(r"ticket +│ 50.0% +│ 0 +│ 2 +│ 65.00% +│ -10.00 points", lottery("report", "small")[1])
+    assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% ± 63.53 +│ -10.00 points +│ worse", lottery("report", "small")[1])
 
 
 def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
     status, said, _ = lottery("report", "small")
     assert (status, "5 of 5 trainings are not done" in said) == (0, True)
-    assert files_under(home.report) == ["results.csv"]
+    assert files_under(home.report) == ["report.html", "results.csv", "results.tex"]
 
 
 def test_the_report_for_a_script_is_json_and_writes_nothing(unfinished, lottery):

@@ -38,8 +38,8 @@ def test_one_line_can_stand_for_many_waiting_elements(program):
 
 def test_accounting_is_asked_about_what_squeue_has_forgotten_and_never_overrules_it(program):
     program("squeue", "17_0|PENDING|BeginTime|")
-    program("sacct", "17_0|NODE_FAIL|node01\n17_1|CANCELLED by 0|node01\n18|COMPLETED|node01")
-    seen = queue.ask(["17_0", "17_1"])
+    program("sacct", "17_0|NODE_FAIL|node01\n17_1|CANCELLED by 0|node01\n17_2|RUNNING|node01\n18|COMPLETED|node01")
+    seen = queue.ask(["17_0", "17_1", "17_2"])
     assert {job: one.state for job, one in seen.items()} == {"17_0": "PENDING", "17_1": "CANCELLED"}
     assert seen["17_0"].live and not seen["17_1"].live
 
@@ -72,6 +72,8 @@ def test_the_answer_of_sbatch_is_a_number_also_from_a_federation(program):
 def test_a_job_does_not_hand_its_own_settings_on(program, monkeypatch):
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "4000")
     monkeypatch.setenv("SLURM_CONF", "/somewhere")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     program("sbatch", "").write_text("#!/bin/sh\nenv\n")
     told = queue.submit("script.sh", [])
     assert "SLURM_CONF=/somewhere" in told and "SLURM_MEM_PER_NODE" not in told
+    assert "SBATCH_ACCOUNT=mine" in told, "these are the user's own"

@@ -22,6 +22,7 @@ COLUMNS = [
     "kind", "seed", "rewind_epoch", "quantile", "threshold", "density", "kept", "prunable", "epochs",
     "test_top1", "test_top5", "test_loss", "validation_top1", "state",
 ]  # fmt: skip
+ALWAYS = ["report.html", "results.csv", "results.tex"]
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def svg_words(path: Path) -> list[str]:
 
 def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
     names = [path.name for path in write_report(unfinished)]
-    assert names == ["results.csv", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg"]
+    assert names == [*ALWAYS, "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg"]
     assert made_up.files_under(unfinished.report) == sorted(names)
     assert len(rows_of(unfinished.report / "results.csv")) == 7
 
@@ -178,14 +179,14 @@ def test_the_figures_say_what_they_show(unfinished):
         assert words in heat
 
 
-def test_with_nothing_done_yet_the_report_is_the_table_alone(home):
-    assert [path.name for path in write_report(home)] == ["results.csv"]
+def test_with_nothing_done_yet_the_report_has_no_figures(home):
+    assert [path.name for path in write_report(home)] == ALWAYS
     assert {r["state"] for r in rows_of(home.report / "results.csv")} == {"waiting"}
 
 
-def test_with_only_the_dense_run_done_the_report_is_the_table_alone(home):
+def test_with_only_the_dense_run_done_the_report_has_no_figures(home):
     made_up.finish(home, "dense-seed0", 0.75)
-    assert [path.name for path in write_report(home)] == ["results.csv"]
+    assert [path.name for path in write_report(home)] == ALWAYS
 
 
 def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):

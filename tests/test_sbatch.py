@@ -188,7 +188,17 @@ def test_every_element_of_the_dense_array_trains_its_own_seed(task, seed, tmp_pa
 
 @pytest.mark.parametrize(
     ("status", "again"),
-    [(0, False), (1, False), (2, False), (127, False), (130, False), (143, False), (137, True), (139, True)],
+    [
+        (0, False),
+        (1, False),
+        (2, False),
+        (127, False),
+        (130, False),
+        (143, False),
+        (137, True),
+        (139, True),
+        (255, False),
+    ],
 )
 def test_only_what_was_killed_is_requeued_and_alone(status, again):
     """130 without a warning: a person stopped it. 143: scancel."""
@@ -262,7 +272,10 @@ def test_cells_beyond_the_largest_array_go_into_a_chain_of_arrays_that_start_at_
     ]  # fmt: skip
     assert [option(job.text, "array") for job in arrays] == ["0-49%80", "0-49%80", "0-19%80"]
     assert '--index "$((50 + SLURM_ARRAY_TASK_ID))"' in arrays[1].text
-    assert [job.waits for job in chain] == ["afterok", "afterany", "afterok", "afterany", "afterany", "afterany"]
+    assert [job.waits for job in arrays] == [
+        (("afterok", "masks"),), (("afterok", "masks"), ("afterany", "cells")),
+        (("afterok", "masks"), ("afterany", "cells-50")),
+    ]  # fmt: skip
     logs = {option(job.text, "output") for job in arrays}
     assert len(logs) == 3, "two arrays would write to the same logs"
 
@@ -278,7 +291,8 @@ def test_where_the_user_may_not_submit_them_all_the_last_job_submits_the_rest():
     chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), room=60)
     assert [job.part for job in chain] == ["dense", "masks", "cells", "rest"]
     assert len(chain[2].indices) == 60 - 1 - 1 - 1
-    assert f"lottery sweep {FOLDER} --on slurm --untried" in chain[3].text and chain[3].waits == "afterany"
+    assert f"lottery sweep {FOLDER} --on slurm --untried" in chain[3].text
+    assert chain[3].waits == (("afterany", "cells"), ("afterany", "masks"))
 
 
 def test_a_container_stands_before_every_command():
@@ -297,7 +311,7 @@ def test_the_commands_submit_the_scripts_each_after_the_one_before_and_keep_fold
         "--parsable|my results/slurm/dense.sh|",
         "--parsable|--dependency=afterany:102|--kill-on-invalid-dep=yes|my results/slurm/masks.sh|",
         "--parsable|--dependency=afterok:104|--kill-on-invalid-dep=yes|my results/slurm/cells.sh|",
-        "--parsable|--dependency=afterany:104|--kill-on-invalid-dep=yes|my results/slurm/report.sh|",
+        "--parsable|--dependency=afterany:104,afterany:104|--kill-on-invalid-dep=yes|my results/slurm/report.sh|",
     ]
 
 

@@ -22,7 +22,7 @@ def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
     rows = csv_of(undisturbed).splitlines()
     assert len(rows) == 1 + 1 + 4 and all(row.endswith(",done") for row in rows[1:])
     assert {path.name for path in (home / "report").iterdir()} == {
-        "results.csv", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
+        "report.html", "results.csv", "results.tex", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
     }  # fmt: skip
     snapshots = {path.name for path in (home / "dense/seed-0/snapshots").iterdir()}
     assert snapshots == {"epoch-0000.h5", "epoch-0001.h5", "final.h5"}

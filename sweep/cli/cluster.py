@@ -49,7 +49,8 @@ def retry(
     standing = status.states(home)
     if standing.silence:
         raise Refused(standing.silence)
-    lost = {one.task for one in standing.tasks if one.state == "failed" or (not failed and one.state == "begun")}
+    states = ("failed",) if failed else ("failed", "lost", "begun")
+    lost = {one.task for one in standing.tasks if one.state in states}
     wanted = lost & set(cells) if cells else lost
     for cell in set(cells) - lost:
         state = next(one.state for one in standing.tasks if one.task == cell)

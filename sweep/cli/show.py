@@ -24,6 +24,7 @@ from sweep.experiment import Experiment
 from sweep.plan import cells, epochs_of, levels
 from sweep.progress import console, duration
 from sweep.recipe import peak_rate
+from sweep.report.verdict import MARGIN, answer, rule, verdicts
 from sweep.status import predicted_seconds
 from sweep.store import Store
 
@@ -131,7 +132,7 @@ def _watch(home: Store) -> int:
             _show_standing(home, standing)
         else:
             console.print(_summary(home, standing))
-        if not any(state.state in ("waiting", "running") for state in standing.tasks):
+        if not standing.silence and not any(state.state in ("waiting", "running") for state in standing.tasks):
             return 0
         time.sleep(WATCH_SECONDS)
 
@@ -151,7 +152,9 @@ def _show_standing(home: Store, standing: Standing) -> None:
 
 def _summary(home: Store, standing: Standing) -> str:
     counts = Counter(state.state for state in standing.tasks)
-    parts = [f"{counts[word]} {word}" for word in ("done", "running", "begun", "waiting", "failed") if counts[word]]
+    parts = [
+        f"{counts[word]} {word}" for word in ("done", "running", "begun", "waiting", "lost", "failed") if counts[word]
+    ]
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} times"] if again else []
     parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []
@@ -202,8 +205,14 @@ def weights(
     return 0
 
 
-def report(experiment: str, *overrides: Override, json_: Json = False, results: Results = RESULTS) -> int:
-    """results.csv, a table, and the figures as PNG and SVG; of an unfinished sweep, what is there.
+def report(
+    experiment: str,
+    *overrides: Override,
+    margin: Annotated[float, Parameter(help="Points of accuracy that a winning ticket may lose")] = 100 * MARGIN,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """The page report.html, results.csv, a LaTeX table, figures as PNG and SVG; of an unfinished sweep, what is there.
 
     Example: lottery report dry_run
     """
@@ -215,7 +224,9 @@ def report(experiment: str, *overrides: Override, json_: Json = False, results: 
 
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
-    write_and_list(home, quiet=False)
+    if margin < 0:
+        raise Refused(f"--margin {margin:g}: expected points of accuracy, 0 or more")
+    write_and_list(home, quiet=False, margin=margin / 100)
     return 0
 
 
@@ -271,37 +282,46 @@ def dense_summary(home: Store, seed: int) -> None:
         console.print(line)
 
 
-def write_and_list(home: Store, quiet: bool) -> None:
+def write_and_list(home: Store, quiet: bool, margin: float = MARGIN) -> None:
     """Write the report, show its table and say where it is."""
     from sweep.report import write_report
     from sweep.report.results import collect
 
-    paths = write_report(home)
+    paths = write_report(home, margin)
     if quiet:
         return
     for seed in home.experiment.seeds:
         if home.masks(seed).exists():
             dense_summary(home, seed)
     rows = collect(home)
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    table = Table("cell", "remaining", "rewind epoch", "seeds", "test accuracy", "against dense")
-    groups: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        if row.kind != "dense" and row.test_top1 is not None:
-            groups.setdefault(
-                (row.kind, row.quantile, row.quantile is None and row.threshold, row.rewind_epoch), []
-            ).append(row)
-    for (kind, _, _, epoch), group in sorted(
-        groups.items(), key=lambda item: (item[0][0] != "ticket", item[0][0], -item[1][0].density)
-    ):
-        accuracy = mean(row.test_top1 for row in group)
-        difference = f"{100 * (accuracy - mean(dense)):+.2f} points" if dense else "–"
-        table.add_row(kind, f"{group[0].density:.1%}", str(epoch), str(len(group)), f"{accuracy:.2%}", difference)
+    found = verdicts(rows, margin)
+    table = Table("remaining", "rewind epoch", "seeds", "test accuracy", "against dense", "verdict")
+    for one in found:
+        difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
+        accuracy = f"{one.accuracy.mean:.2%}"
+        accuracy += f" ± {100 * one.accuracy.half:.2f}" if one.accuracy.half is not None else ""
+        table.add_row(
+            f"{one.density:.1%}", str(one.rewind_epoch), str(one.accuracy.seeds), accuracy, difference, one.outcome
+        )
     progress.show(table)
+    for (kind, _, _, epoch), group in _control_groups(rows):
+        scores = mean(row.test_top1 for row in group)
+        console.print(f"control {kind}, {group[0].density:.1%} left, epoch {epoch}: {scores:.2%}")
+    console.print(f"{answer(found, margin)}\n{rule(margin)}")
     open_ = [row for row in rows if row.state != "done"]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")
     console.print("report: " + ", ".join(map(str, paths)))
+
+
+def _control_groups(rows: list[Any]) -> list[tuple[tuple[Any, ...], list[Any]]]:
+    """Finished controls by kind, level and rewind epoch, over all seeds."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        if row.kind not in ("dense", "ticket") and row.test_top1 is not None:
+            level = (row.quantile, row.threshold if row.quantile is None else None)
+            groups.setdefault((row.kind, *level, row.rewind_epoch), []).append(row)
+    return sorted(groups.items(), key=lambda item: (item[0][0], -item[1][0].density))
 
 
 def _number(value: float) -> str:

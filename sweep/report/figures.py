@@ -6,7 +6,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from sweep.report.published import Published, published
 from sweep.report.results import Row
+from sweep.report.verdict import estimate
 from sweep.store import Store, replacing
 
 NAMES = {
@@ -25,32 +27,39 @@ def write_figures(home: Store, rows: list[Row]) -> list[Path]:
         return []
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     title = home.experiment.name
-    out = save(curves(done, dense, title), home.report / "accuracy")
+    out = save(curves(done, dense, title, published(home.experiment)), home.report / "accuracy")
     tickets = [row for row in done if row.kind == "ticket"]
     return out + (save(heat_map(tickets, dense, title), home.report / "heatmap") if tickets else [])
 
 
 def averaged(rows: list[Row]) -> list[dict[str, Any]]:
-    """Mean over seeds of each point of the figures."""
+    """Mean over seeds of each point of the figures, with its 95 % interval where there are several."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         level = row.quantile if row.quantile is not None else row.threshold
         groups.setdefault((row.kind, row.rewind_epoch, row.quantile is None, level), []).append(row)
-    return [
-        {
+    out = []
+    for (kind, k, _, _), group in groups.items():
+        accuracy = estimate([row.test_top1 or 0.0 for row in group])
+        point = {
             "line": NAMES[kind].format(k=k),
             "control": kind != "ticket",
             "rewind epoch": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
-            "accuracy": 100 * mean(row.test_top1 or 0.0 for row in group),
+            "accuracy": 100 * accuracy.mean,
             "seeds": len(group),
         }
-        for (kind, k, _, _), group in groups.items()
-    ]
+        if accuracy.low is not None and accuracy.high is not None:
+            point |= {"low": 100 * accuracy.low, "high": 100 * accuracy.high}
+        out.append(point)
+    return out
 
 
-def curves(rows: list[Row], dense: list[float], title: str) -> Any:
-    """Test accuracy against remaining weights: a line per rewind epoch, controls dashed, the dense network across."""
+def curves(rows: list[Row], dense: list[float], title: str, others: list[Published] = [], page: bool = False) -> Any:  # noqa: B006
+    """Test accuracy against remaining weights: a line per rewind epoch, controls dashed, the dense network across.
+
+    On a page, a click in the legend picks a line.
+    """
     import altair as alt
 
     points = averaged(rows)
@@ -58,22 +67,57 @@ def curves(rows: list[Row], dense: list[float], title: str) -> Any:
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
     order = [NAMES[kind].format(k=k) for kind in NAMES for k in sorted({p["rewind epoch"] for p in points})]
     present = [name for name in dict.fromkeys(order) if any(p["line"] == name for p in points)]
-    lines = (
-        alt.Chart(alt.Data(values=points))
-        .mark_line(point=True)
-        .encode(
-            x=remaining,
-            y=accuracy,
-            color=alt.Color("line:N", title=None, sort=present),
-            strokeDash=alt.StrokeDash("control:N", legend=None),
-        )
+    base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=alt.Color("line:N", title=None, sort=present))
+    lines = base.mark_line(point=True).encode(
+        y=accuracy,
+        strokeDash=alt.StrokeDash("control:N", legend=None),
+        tooltip=[
+            "line:N",
+            alt.Tooltip("remaining:Q", format=".3g"),
+            alt.Tooltip("accuracy:Q", format=".2f"),
+            "seeds:Q",
+        ],
     )
+    if page:
+        picked = alt.selection_point(fields=["line"], bind="legend")
+        lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
     layers = [lines]
+    if any("low" in point for point in points):
+        layers.append(
+            base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+        )
     if dense:
         whole = [{"accuracy": 100 * mean(dense), "name": "dense network"}]
-        base = alt.Chart(alt.Data(values=whole)).encode(y="accuracy:Q")
-        layers += [base.mark_rule(strokeDash=[2, 2]), base.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
+        across = alt.Chart(alt.Data(values=whole)).encode(y="accuracy:Q")
+        layers += [
+            across.mark_rule(strokeDash=[2, 2]),
+            across.mark_text(align="left", x=4, dy=-6).encode(text="name:N"),
+        ]
+    if others:
+        layers += _published(others, remaining)
     return alt.layer(*layers).properties(width=520, height=340, title=title).configure_legend(labelLimit=320)
+
+
+def _published(others: list[Published], remaining: Any) -> list[Any]:
+    """Grey, with the range of its trials."""
+    import altair as alt
+
+    points = [
+        {
+            "remaining": 100 * one.density,
+            "accuracy": 100 * one.median,
+            "least": 100 * one.least,
+            "greatest": 100 * one.greatest,
+            "published": f"published, rewound to epoch {one.rewind_epoch}",
+        }
+        for one in others
+    ]
+    base = alt.Chart(alt.Data(values=points)).encode(x=remaining, detail="published:N")
+    area = base.mark_area(opacity=0.12, color="grey").encode(y=alt.Y("least:Q", title=""), y2="greatest:Q")
+    line = base.mark_line(color="grey", strokeDash=[1, 3]).encode(
+        y="accuracy:Q", tooltip=["published:N", alt.Tooltip("accuracy:Q", format=".2f")]
+    )
+    return [area, line]
 
 
 def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
@@ -91,7 +135,8 @@ def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
         y=alt.Y("left:O", title="remaining weights", sort=list(dict.fromkeys(order))),
     )
     squares = base.mark_rect().encode(
-        color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False)
+        color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False),
+        tooltip=["left:O", "rewind epoch:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
     )
     text = base.mark_text().encode(
         text=alt.Text("accuracy:Q", format=".2f"),

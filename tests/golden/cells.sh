@@ -26,8 +26,10 @@ lottery ticket results/small-0123abcdef --index "$SLURM_ARRAY_TASK_ID" --restart
 work=$!
 wait "$work" || status=$?
 if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait
-# saved itself in time (130), or was killed: another turn. 143: cancelled
-if [ "$status" -gt 128 ] && [ "$status" != 143 ] && { [ "$status" != 130 ] || [ "$warned" ]; }; then
-    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60
-fi
+# saved itself in time (130), or was killed by a signal: another turn. 143: cancelled
+again=; if [ "$status" -gt 128 ] && [ "$status" -lt 193 ]; then again=yes; fi
+if [ "$status" = 143 ] || { [ "$status" = 130 ] && [ -z "$warned" ]; }; then again=; fi
+for try in ${again:+1 2 3 4 5}; do
+    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60 || sleep 10
+done
 exit "$status"

@@ -1,0 +1,323 @@
+"""report.html: the answer, the figures and how it was obtained, on one page that needs nothing from outside."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import platform
+import re
+from collections import Counter
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from statistics import mean, median
+from string import Template
+from typing import Any
+
+from sweep import experiment_file, masks, store
+from sweep.mask_file import read_masks
+from sweep.plan import cells, levels
+from sweep.progress import duration
+from sweep.report import figures
+from sweep.report.published import SOURCE, published
+from sweep.report.results import Row
+from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, rule, verdicts
+from sweep.status import State, states
+from sweep.store import Store
+from sweep.worker import dense_task, folder_of
+
+TEMPLATE = Path(__file__).with_name("page.html")
+# the text of the figures takes the colour of the page, light or dark
+INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
+CONFIG = {
+    "background": None,
+    "axis": {**INK, "gridColor": "#8883", "labelFontSize": 12, "titleFontSize": 12},
+    "legend": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelLimit": 320,
+        "orient": "bottom",
+        "columns": 2,
+    },
+    "title": {"color": "currentColor", "subtitleColor": "currentColor"},
+    "view": {"stroke": None},
+    "rule": {"color": "#888"},
+    "text": {"color": "#888"},
+}
+
+
+def write_page(home: Store, rows: list[Row], margin: float = MARGIN) -> Path:
+    """The page of a sweep; of an unfinished one, what is there and what is missing."""
+    found, where = verdicts(rows, margin), states(home)
+    charts = _charts(home, rows)
+    sections = [
+        _answer(found, rows, where, margin),
+        _figure("curves", charts, "Accuracy and remaining weights", _curves_caption(home)),
+        _figure("grid", charts, "Every ticket", "Mean over seeds."),
+        _verdict_table(found),
+        _figure("learning", charts, "Learning curves", "Choose a cell to see it beside the dense run."),
+        _figure(
+            "layers", charts, "What is left of every kernel", "Share of each kernel's weights that the mask keeps."
+        ),
+        _controls(rows),
+        _cost(home, rows),
+        _failures(where),
+        _how(home),
+    ]
+    page = Template(TEMPLATE.read_text()).substitute(
+        title=html.escape(f"{home.experiment.name}: which tickets train as well as the whole network?"),
+        experiment=html.escape(f"{home.experiment.name} · {home.experiment.hash}"),
+        question=_question(home),
+        body="\n".join(section for section in sections if section),
+        bundle=_bundle(),
+        charts=_inside_script(json.dumps(charts)),
+    )
+    path = home.report / "report.html"
+    store.write_text(path, page)
+    return path
+
+
+# Charts -------------------------------------------------------------------------------------------------------------
+
+
+def _charts(home: Store, rows: list[Row]) -> dict[str, Any]:
+    """Vega-Lite specifications by the id of their place."""
+    done = [row for row in rows if row.kind != "dense" and row.test_top1 is not None and math.isfinite(row.test_top1)]
+    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    out = {}
+    if done:
+        out["curves"] = figures.curves(done, dense, "", published(home.experiment), page=True)
+    if tickets := [row for row in done if row.kind == "ticket"]:
+        out["grid"] = figures.heat_map(tickets, dense, "")
+    if learning := _learning(home):
+        out["learning"] = learning
+    if layers := _layers(home):
+        out["layers"] = layers
+    return {name: _on_page(chart) for name, chart in out.items()}
+
+
+def _on_page(chart: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict()
+    if spec.get("width") == 520:  # a figure for paper: as wide as the page here
+        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    spec["config"] = CONFIG
+    return spec
+
+
+def _learning(home: Store) -> Any:
+    """Accuracy by epoch of one chosen cell and of the dense run of its seed."""
+    import altair as alt
+
+    names = [dense_task(seed) for seed in home.experiment.seeds] + [cell.slug for cell in cells(home.experiment)]
+    points = []
+    for name in names:
+        for line in store.read_metrics(folder_of(home, name)):
+            measured = "validation" if "validation_top1" in line else "train"
+            value = line.get(f"{measured}_top1")
+            if value is not None:
+                points.append({"cell": name, "epoch": line["epoch"], "accuracy": round(100 * value, 2)})
+    drawn = list(dict.fromkeys(point["cell"] for point in points))
+    if not drawn:
+        return None
+    measured = "validation" if home.experiment.data.validation else "training"
+    first = next((name for name in drawn if not name.startswith("dense")), drawn[0])
+    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="cell: "))
+    return (
+        alt.Chart(alt.Data(values=points))
+        .mark_line()
+        .encode(
+            x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
+            y=alt.Y("accuracy:Q", title=f"{measured} accuracy (%)").scale(zero=False),
+            color=alt.Color("cell:N", title=None),
+            tooltip=["cell:N", "epoch:Q", "accuracy:Q"],
+        )
+        .transform_filter("datum.cell == cell || indexof(datum.cell, 'dense-') == 0")
+        .add_params(choice)
+        .properties(width=520, height=300)
+    )
+
+
+def _layers(home: Store) -> Any:
+    """Density of every kernel at one chosen level, of the first seed that has masks."""
+    import altair as alt
+
+    seed = next((seed for seed in home.experiment.seeds if home.masks(seed).exists()), None)
+    names = [str(level) for level in levels(home.experiment.prune)]
+    if seed is None or not names:
+        return None
+    found = read_masks(home, seed)
+    sizes = masks.kernel_sizes(found.network)
+    kernels = [variable.name for variable in found.network.of("kernel")]
+    points = [
+        {"level": level, "kernel": kernel, "weights": int(size), "left": round(100 * kept / size, 3)}
+        for level in names
+        for kernel, size, kept in zip(
+            kernels, sizes, masks.kept(found.masks[level], found.network).values(), strict=True
+        )
+    ]
+    choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))
+    return (
+        alt.Chart(alt.Data(values=points))
+        .mark_bar()
+        .encode(
+            x=alt.X("left:Q", title="remaining weights (%)"),
+            y=alt.Y("kernel:N", sort=kernels, title=None, axis=alt.Axis(labelFontSize=10)),
+            tooltip=["kernel:N", "weights:Q", "left:Q"],
+        )
+        .transform_filter("datum.level == level")
+        .add_params(choice)
+        .properties(width=520, height=13 * len(kernels))
+    )
+
+
+# Sections -----------------------------------------------------------------------------------------------------------
+
+
+def _question(home: Store) -> str:
+    model, data = home.experiment.model, home.experiment.data
+    width = f" (width {model.width:g})" if model.width != 1 else ""
+    network = f"{model.name}{width} on {data.name}"
+    return html.escape(f"Which sparse subnetworks of {network}, rewound to which epoch, train as well as the whole?")
+
+
+def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: float) -> str:
+    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    said = (
+        f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'s'[: len(dense) != 1]}."
+        if dense
+        else "No dense run yet."
+    )
+    open_ = [state for state in where if state.state != "done"]
+    parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>', f"<p>{html.escape(said)}</p>"]
+    if open_:
+        counts = ", ".join(f"{n} {word}" for word, n in Counter(state.state for state in open_).items())
+        parts.append(
+            f'<p class="undecided">Unfinished: {len(open_)} of {len(where)} trainings are missing ({counts}).</p>'
+        )
+    parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
+    return "\n".join(parts)
+
+
+def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
+    if name not in charts:
+        return ""
+    return (
+        f"<h2>{html.escape(title)}</h2>\n"
+        f'<figure><div class="wide"><div class="chart" id="{name}"></div></div>'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
+
+
+def _curves_caption(home: Store) -> str:
+    text = "Lines: tickets by rewind epoch; dashed: controls; bars: 95 % interval over seeds. "
+    text += "Click in the legend to pick a line."
+    return f"{text} Grey: {SOURCE}." if published(home.experiment) else text
+
+
+def _verdict_table(found: list[Verdict]) -> str:
+    rows = [
+        (
+            f"{one.density:.2%}", str(one.rewind_epoch), str(one.accuracy.seeds), _percent(one.accuracy),
+            f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
+        )
+        for one in found
+    ]  # fmt: skip
+    return _table(
+        "Verdicts", ("remaining", "rewind epoch", "seeds", "test accuracy", "verdict", ""), rows, escape=False
+    )
+
+
+def _controls(rows: list[Row]) -> str:
+    groups: dict[tuple[str, float, int], list[float]] = {}
+    for row in rows:
+        if row.kind not in ("dense", "ticket") and row.test_top1 is not None and row.density is not None:
+            groups.setdefault((row.kind, row.density, row.rewind_epoch), []).append(row.test_top1)
+    tickets: dict[tuple[float, int], list[float]] = {}
+    for row in rows:
+        if row.kind == "ticket" and row.test_top1 is not None and row.density is not None:
+            tickets.setdefault((row.density, row.rewind_epoch), []).append(row.test_top1)
+    lines = []
+    for (kind, density, epoch), scores in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])):
+        beside = tickets.get((density, epoch))
+        lines.append(
+            (kind, f"{density:.2%}", str(epoch), f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–")
+        )
+    return _table("Controls beside their tickets", ("control", "remaining", "rewind epoch", "control", "ticket"), lines)
+
+
+def _cost(home: Store, rows: list[Row]) -> str:
+    """Device-hours by kind, and how fast the devices were fed."""
+    spent: dict[str, list[float]] = {}
+    speeds, waits, kinds = [], [], set()
+    tasks = [("dense", dense_task(seed)) for seed in home.experiment.seeds]
+    tasks += [(cell.kind, cell.slug) for cell in cells(home.experiment)]
+    for kind, task in tasks:
+        folder = folder_of(home, task)
+        if (folder / "result.json").exists():
+            result = store.read_json(folder / "result.json")
+            spent.setdefault(kind, []).append(result["seconds"] * result["devices"])
+            kinds.add(result["hardware"])
+        for line in store.read_metrics(folder)[1:]:  # the first epoch has the compilation in it
+            if "images_per_second" in line:
+                speeds.append(line["images_per_second"])
+                waits.append(line["data_wait_share"])
+    lines = [
+        (kind, str(len(seconds)), duration(sum(seconds)), f"{sum(seconds) / 3600:.3g}")
+        for kind, seconds in spent.items()
+    ]
+    if not lines:
+        return ""
+    hours = f"{'/'.join(sorted(kinds))}-hours"
+    text = _table("Cost", ("trainings", "number", "device time", hours), lines)
+    if speeds:
+        share = f"{median(waits):.1%}" if waits else "–"
+        text += (
+            f"<p>Median speed {median(speeds):,.0f} images/s; share of the time spent waiting for data: {share}.</p>"
+        )
+    return text
+
+
+def _failures(where: list[State]) -> str:
+    lines = [(state.task, f"{state.epoch}", state.note) for state in where if state.state == "failed"]
+    return _table("Failures", ("training", "epochs done", "reason"), lines)
+
+
+def _how(home: Store) -> str:
+    """Commands, versions and the experiment itself."""
+    names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names) + f", Python {platform.python_version()}"
+    described = html.escape(experiment_file.dump(home.experiment))
+    commands = f"lottery sweep {home.root.name}/experiment.yaml\nlottery report {home.root.name}"
+    return (
+        "<h2>How this was obtained</h2>\n"
+        f"<pre>{html.escape(commands)}</pre>\n<p>Report written with {html.escape(versions)}.</p>\n"
+        f"<details open><summary>experiment.yaml</summary><pre>{described}</pre></details>"
+    )
+
+
+# Small parts --------------------------------------------------------------------------------------------------------
+
+
+def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], escape: bool = True) -> str:
+    if not rows:
+        return ""
+    ready = [[html.escape(text) if escape else text for text in row] for row in rows]
+    body = "\n".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in ready)
+    heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
+    return f'<h2>{html.escape(title)}</h2>\n<div class="wide"><table><tr>{heads}</tr>\n{body}\n</table></div>'
+
+
+def _percent(value: Estimate) -> str:
+    return f"{value.mean:.2%}" + (f" ± {100 * value.half:.2f}" if value.half is not None else "")
+
+
+def _bundle() -> str:
+    import vl_convert
+
+    return _inside_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"))
+
+
+def _inside_script(text: str) -> str:
+    """`</script>` in a string would end the script."""
+    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE)

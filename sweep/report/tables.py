@@ -1,0 +1,36 @@
+"""The verdicts as a LaTeX table for a paper."""
+
+from __future__ import annotations
+
+from sweep.report.verdict import Estimate, Verdict
+
+
+def latex(found: list[Verdict], caption: str) -> str:
+    """Needs booktabs. One line per level and rewind epoch; ± is the 95 % interval over seeds."""
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{_plain(caption)}}}",
+        r"\begin{tabular}{rrrll}",
+        r"\toprule",
+        r"remaining & rewind epoch & seeds & test accuracy (\%) & verdict \\",
+        r"\midrule",
+        *(
+            rf"{100 * one.density:.2f}\,\% & {one.rewind_epoch} & {one.accuracy.seeds} & {_number(one.accuracy)} & "
+            rf"{one.outcome} \\"
+            for one in found
+        ),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: Estimate) -> str:
+    return f"{100 * value.mean:.2f}" + (rf" $\pm$ {100 * value.half:.2f}" if value.half is not None else "")
+
+
+def _plain(text: str) -> str:
+    for special in "&%$#_{}":
+        text = text.replace(special, f"\\{special}")
+    return text

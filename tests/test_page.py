@@ -1,0 +1,177 @@
+"""report.html in a real browser: complete, self-contained, alive."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep import store
+from sweep.experiment import Cluster, Prune
+from sweep.mask_file import make_masks
+from sweep.plan import cells, epochs_of
+from sweep.report import write_report
+from sweep.store import Store
+from tests import made_up
+from tests.conftest import need
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> Store:
+    """160 cells, 20 quantiles × 8 rewind epochs, with made-up accuracies; one cell failed, one is missing."""
+    made = made_up.experiment()
+    prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind_epochs=tuple(range(8)))
+    recipe = dataclasses.replace(made.recipe, epochs=30)
+    home = Store(
+        tmp_path_factory.mktemp("swept"), dataclasses.replace(made, prune=prune, recipe=recipe, cluster=Cluster())
+    )
+    chance = np.random.default_rng(0)
+    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    make_masks(home, 0)
+    _epochs(made_up.finish(home, "dense-seed0", 0.9), 0, 30, chance)
+    for number, cell in enumerate(cells(home.experiment)):
+        if number == 7:
+            made_up.fail(home, cell.slug, "loss is nan in epoch 3, </script> step 2 of 9")
+        elif number != 9:
+            density = 1 - cell.level.value
+            top1 = 0.9 - 0.2 * cell.level.value**4 + 0.002 * chance.normal()
+            folder = made_up.finish(home, cell.slug, float(top1), density=density, kept=1, prunable=2, threshold=0.1)
+            _epochs(folder, cell.rewind_epoch, epochs_of(cell, home.experiment), chance)
+    write_report(home)
+    return home
+
+
+def _epochs(folder: Path, first: int, count: int, chance: np.random.Generator) -> None:
+    for epoch in range(first + 1, first + count + 1):
+        top1 = float(0.9 - 0.5 / epoch + 0.01 * chance.normal())
+        speed = {"images_per_second": 900.0, "data_wait_share": 0.01}
+        times = {"seconds": 1.0, "evaluation_seconds": 0.1}
+        store.append_metrics(folder, {"epoch": epoch, "validation_top1": top1, **times, **speed})
+
+
+def test_the_page_holds_everything_and_asks_nothing_of_anyone(swept):
+    page = (swept.report / "report.html").read_text()
+    assert len(page.encode()) < 5e6
+    # the addresses that remain are names of formats, not places that are asked
+    asked = re.findall(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//[^"\'\s>]+', page)
+    assert asked == []
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    for heading in ("Accuracy and remaining weights", "Every ticket", "Verdicts", "Learning curves",
+                    "What is left of every kernel", "Cost", "Failures", "How this was obtained"):  # fmt: skip
+        assert f"<h2>{heading}</h2>" in text
+    assert "Nothing can be said about spread from one seed" in text and "A ticket wins when" in text
+    assert "Unfinished: 2 of 161 trainings are missing (1 failed, 1 waiting)" in text
+    assert "loss is nan in epoch 3, &lt;/script&gt; step 2 of 9" in text
+    assert "quantiles:" in text and "tensorflow 2.21" in text
+
+
+@pytest.fixture
+def browser(tmp_path):
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    need([name for name, found in (("chromium", chromium), ("chromium-driver", driver)) if not found], "a real browser")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = str(chromium)
+    for word in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=900,1400",
+                 f"--user-data-dir={tmp_path / 'profile'}"):  # fmt: skip
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    made = webdriver.Chrome(options=options, service=Service(str(driver)))
+    yield made
+    made.quit()
+
+
+def requests(browser) -> list[str]:
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [url for url in sent if url.startswith(("http:", "https:", "ws:", "wss:"))]
+
+
+def ready(browser) -> bool:
+    return browser.execute_script("return document.body && document.body.dataset.ready") == "yes"
+
+
+def open_page(browser, home: Store) -> float:
+    """Seconds until the figures stand."""
+    began = time.monotonic()
+    browser.get((home.report / "report.html").resolve().as_uri())
+    while not ready(browser):
+        assert time.monotonic() - began < 60, browser.get_log("browser")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def test_the_page_stands_in_a_browser_without_errors_or_requests_and_reacts(browser, swept):
+    open_page(browser, swept)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert requests(browser) == []
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('.chart svg')].map(s => s.getBoundingClientRect().width)"
+    )
+    assert len(drawn) == 4 and all(width > 300 for width in drawn[:1] + drawn[2:])
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+
+    square = browser.find_elements(By.CSS_SELECTOR, "#grid .mark-rect path")[3]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", square)
+    ActionChains(browser).move_to_element(square).perform()
+    deadline = time.monotonic() + 10
+    while not (shown := browser.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")):
+        assert time.monotonic() < deadline, "no tooltip"
+        time.sleep(0.05)
+    assert "rewind epoch" in shown[0].text and "accuracy" in shown[0].text
+
+
+def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.select import Select
+
+    open_page(browser, swept)
+    choice = Select(browser.find_element(By.CSS_SELECTOR, "#learning select"))
+    wanted = cells(swept.experiment)[20].slug
+    assert len(choice.options) == 159
+    choice.select_by_value(wanted)
+    deadline = time.monotonic() + 10
+    while wanted not in browser.find_element(By.CSS_SELECTOR, "#learning svg").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_nothing_sticks_out_of_a_phone_or_a_desk(browser, swept, width):
+    browser.set_window_size(width, 900)
+    open_page(browser, swept)
+    shown, wide = browser.execute_script(
+        "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    )
+    assert wide <= shown
+
+
+def test_dark_and_light_have_colours_of_their_own(browser, swept):
+    open_page(browser, swept)
+
+    def colours(scheme: str) -> list[str]:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        return browser.execute_script(
+            "return [getComputedStyle(document.body).backgroundColor, "
+            "getComputedStyle(document.querySelector('#curves svg text')).fill]"
+        )
+
+    light, dark = colours("light"), colours("dark")
+    assert light[0] == "rgb(255, 255, 255)" and dark[0] != light[0] and dark[1] != light[1]
+
+
+@pytest.mark.alone
+def test_a_page_of_160_cells_is_alive_within_2_seconds(browser, swept):
+    open_page(browser, swept)  # the browser's own start is not the page's
+    assert sorted(open_page(browser, swept) for _ in range(3))[1] < 2.0

@@ -1,0 +1,138 @@
+"""Is it a ticket? Made-up results whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sweep.report.results import Row
+from sweep.report.tables import latex
+from sweep.report.verdict import OUTCOMES, answer, estimate, paired, rule, verdicts
+
+
+def rows(
+    kind: str, scores: list[float | None], k: int = 0, quantile: float | None = 0.8, density: float = 0.2
+) -> list[Row]:
+    """One row per seed; None: not trained yet."""
+    if kind == "dense":
+        return [Row("dense", seed, 0, density=1.0, test_top1=score) for seed, score in enumerate(scores)]
+    return [Row(kind, seed, k, quantile, None, density, test_top1=score) for seed, score in enumerate(scores)]
+
+
+DENSE = rows("dense", [0.900, 0.902, 0.901])
+
+
+def outcome(*groups: list[Row], margin: float = 0.005) -> str:
+    (one,) = verdicts([row for group in groups for row in group], margin)
+    return one.outcome
+
+
+def test_a_ticket_as_good_as_dense_and_better_than_its_controls_wins():
+    ticket = rows("ticket", [0.900, 0.903, 0.901])
+    fresh = rows("fresh", [0.870, 0.872, 0.869])
+    assert outcome(DENSE, ticket, fresh, rows("shuffled", [0.86, 0.861, 0.859])) == "winning"
+
+
+def test_without_controls_it_matches_and_no_more_is_said():
+    assert outcome(DENSE, rows("ticket", [0.900, 0.903, 0.901])) == "matching"
+
+
+def test_a_control_that_is_as_good_takes_the_win_away_and_is_named():
+    found = verdicts([*DENSE, *rows("ticket", [0.900, 0.903, 0.901]), *rows("fresh", [0.87, 0.87, 0.87]),
+                      *rows("random", [0.900, 0.902, 0.902])])  # fmt: skip
+    assert found[0].outcome == "no better than a control"
+    assert "random mask" in found[0].reason and "fresh" not in found[0].reason
+
+
+def test_fine_tuning_is_no_doubt_about_a_ticket():
+    """It keeps the trained weights, so being as good says nothing against the ticket."""
+    ticket, fresh = rows("ticket", [0.900, 0.903, 0.901]), rows("fresh", [0.87, 0.872, 0.869])
+    assert outcome(DENSE, ticket, fresh, rows("finetune", [0.91, 0.91, 0.91])) == "winning"
+
+
+def test_worse_by_more_than_the_margin_is_worse():
+    assert outcome(DENSE, rows("ticket", [0.890, 0.892, 0.891])) == "worse"
+
+
+def test_an_interval_across_the_margin_is_undecided():
+    assert outcome(DENSE, rows("ticket", [0.880, 0.905, 0.901])) == "undecided"
+
+
+def test_the_margin_decides():
+    ticket = rows("ticket", [0.897, 0.899, 0.898])  # 0.3 points under its dense run, for every seed
+    assert outcome(DENSE, ticket, margin=0.005) == "matching"
+    assert outcome(DENSE, ticket, margin=0.002) == "worse"
+
+
+def test_exactly_at_the_margin_is_not_worse_by_more_than_it():
+    """Binary fractions, so that the difference is the margin to the bit."""
+    dense, ticket = rows("dense", [0.75, 0.5]), rows("ticket", [0.625, 0.375])
+    assert outcome(dense, ticket, margin=0.125) == "matching"
+
+
+def test_ties_match_the_dense_network_and_do_not_beat_a_control():
+    same = [0.900, 0.902, 0.901]
+    assert outcome(DENSE, rows("ticket", same)) == "matching"
+    assert outcome(DENSE, rows("ticket", same), rows("fresh", same)) == "no better than a control"
+
+
+def test_seeds_are_compared_in_pairs():
+    """Seeds differ by 10 points, but every ticket is as good as its own dense run."""
+    dense, ticket = rows("dense", [0.7, 0.8, 0.9]), rows("ticket", [0.701, 0.800, 0.899])
+    assert outcome(dense, ticket) == "matching"
+
+
+def test_with_one_seed_nothing_is_said_about_spread():
+    found = verdicts([*rows("dense", [0.9]), *rows("ticket", [0.899])])
+    assert found[0].outcome == "one seed" and found[0].accuracy.half is None
+    assert "Nothing can be said about spread from one seed" in answer(found)
+    assert "keeps 20.0% of the prunable weights" in answer(found)
+
+
+def test_missing_cells_and_nan_are_left_out():
+    found = verdicts([*DENSE, *rows("ticket", [0.900, None, math.nan])])
+    assert found[0].accuracy.seeds == 1 and found[0].outcome == "one seed"
+    assert verdicts([*DENSE, *rows("ticket", [None, None, None])]) == []
+    assert answer([]) == "No ticket is trained yet."
+
+
+def test_a_ticket_whose_dense_run_is_missing_is_not_judged():
+    (one,) = verdicts(rows("ticket", [0.9, 0.9]))
+    assert one.outcome == "unknown" and one.difference is None
+
+
+def test_only_common_seeds_are_paired():
+    assert paired({0: 0.5, 1: 0.75}, {1: 0.5, 2: 0.25}) == estimate([0.25])
+    assert paired({0: 0.5}, {1: 0.5}) is None
+
+
+def test_a_fresh_start_is_a_control_of_every_rewind_epoch_and_others_of_their_own():
+    found = verdicts([*DENSE, *rows("ticket", [0.9, 0.903, 0.901], k=5), *rows("fresh", [0.8, 0.81, 0.8]),
+                      *rows("shuffled", [0.7, 0.71, 0.7], k=5), *rows("random", [0.9, 0.9, 0.9], k=2)])  # fmt: skip
+    assert set(found[0].controls) == {"fresh", "shuffled"}
+
+
+def test_the_interval_is_that_of_student():
+    one = estimate([1.0, 2.0, 3.0, 4.0])
+    assert one.mean == 2.5 and one.half == pytest.approx(3.182446 * math.sqrt(5 / 3) / 2, rel=1e-6)
+
+
+def test_the_answer_names_the_sparsest_winner():
+    found = verdicts([
+        *DENSE, *rows("ticket", [0.9, 0.902, 0.901], quantile=0.5, density=0.5), *rows("ticket", [0.9, 0.902, 0.902]),
+        *rows("ticket", [0.5, 0.6, 0.5], quantile=0.95, density=0.05),
+    ])  # fmt: skip
+    assert [one.outcome for one in found] == ["matching", "matching", "worse"]
+    assert answer(found).startswith("2 of 3 tickets match") and "keeps 20.0%" in answer(found)
+    assert {one.outcome for one in found} <= set(OUTCOMES)
+
+
+def test_the_rule_states_its_margin():
+    assert "more than 0.5 points" in rule() and "more than 2 points" in rule(0.02)
+
+
+def test_the_latex_table_has_a_line_for_every_verdict_and_no_raw_percent_signs():
+    text = latex(verdicts([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])]), "100 % of a_b")
+    assert text.count(r"\\") == 2 and r"100 \% of a\_b" in text
+    assert r"20.00\,\% & 0 & 3 & 90.10 $\pm$" in text
