@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sweep import store
 from sweep.program import Program
 from sweep.store import Store
-from sweep.training import Outcome, Start, train
+from sweep.training import Outcome, Start, Watch, train
 
 
-def run_dense(home: Store, program: Program, seed: int, quiet: bool, still_mine: Callable[[], None]) -> None:
+def run_dense(home: Store, program: Program, seed: int, quiet: bool, watch: Watch) -> None:
     """Train the dense network of one seed."""
     folder = home.dense(seed)
     wanted = {0, *home.experiment.prune.rewind_epochs}
@@ -20,7 +18,7 @@ def run_dense(home: Store, program: Program, seed: int, quiet: bool, still_mine:
             save_snapshot(home, program, seed, epoch)
 
     start = Start(program.network.initial(seed), 0, seed)
-    outcome = train(program, start, folder, f"dense run, seed {seed}", keep, quiet, still_mine)
+    outcome = train(program, start, folder, f"dense run, seed {seed}", keep, quiet, watch)
     save_snapshot(home, program, seed, None)
     store.write_json(folder / "result.json", result_of(outcome, program))
 

@@ -105,6 +105,15 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class Track:
+    """How wandb mirrors the sweep. No part of the experiment's identity."""
+
+    mode: Literal["disabled", "offline", "online"] = "disabled"
+    project: str = "lottery-sweep"
+    entity: str = ""  # empty: the user's own
+
+
+@dataclass(frozen=True)
 class Experiment:
     name: str = elsewhere("")
     model: Model = Model()
@@ -113,6 +122,7 @@ class Experiment:
     prune: Prune = Prune()
     seeds: tuple[int, ...] = (0,)
     cluster: Cluster = elsewhere(Cluster())
+    track: Track = elsewhere(Track())
 
     @property
     def hash(self) -> str:
@@ -200,6 +210,7 @@ def check(e: Experiment) -> None:
          "some of prune.quantiles")  # fmt: skip
     need(set(p.control_rewind_epochs) <= set(p.rewind_epochs), "prune.control_rewind_epochs",
          list(p.control_rewind_epochs), "some of prune.rewind_epochs")  # fmt: skip
+    need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")
     need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
     for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):

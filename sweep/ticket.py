@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from sweep import masks, store
@@ -12,15 +10,15 @@ from sweep.mask_file import MaskFile, make_masks
 from sweep.plan import Cell
 from sweep.program import Program
 from sweep.store import Store
-from sweep.training import Start, train
+from sweep.training import Start, Watch, train
 
 
-def run_cell(home: Store, program: Program, cell: Cell, quiet: bool, still_mine: Callable[[], None]) -> None:
+def run_cell(home: Store, program: Program, cell: Cell, quiet: bool, watch: Watch) -> None:
     """Train one cell."""
     folder = home.cell(cell.slug)
     mask_file = make_masks(home, cell.seed)  # reads them, and refuses those of other final weights
     start = start_of(home, cell, mask_file)
-    outcome = train(program, start, folder, cell.slug, quiet=quiet, still_mine=still_mine)
+    outcome = train(program, start, folder, cell.slug, quiet=quiet, watch=watch)
     assert start.mask is not None
     result = {
         **result_of(outcome, program),

@@ -49,6 +49,18 @@ class Outcome:
     seconds: float  # over all its sittings
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who follows a training from outside."""
+
+    before_writing: Callable[[], None] = _nothing  # raises where another process has taken the training over
+    recorded: Callable[[], None] = _nothing  # an epoch is in metrics.jsonl
+
+
 def train(
     program: Program,
     start: Start,
@@ -56,15 +68,15 @@ def train(
     label: str,
     on_epoch: Callable[[int], None] = lambda epoch: None,
     quiet: bool = False,
-    still_mine: Callable[[], None] = lambda: None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Train from `start` to the end of the recipe, or on from the checkpoint in `folder`.
 
     `on_epoch(n)` is called whenever n epochs of the schedule are complete, before that is put on record.
-    `still_mine()` is called before every write and raises where another process has taken this training over.
     """
     recipe, checkpoint = program.recipe, folder / "checkpoint.h5"
-    run = _Run(program, start, folder, label, still_mine)
+    watch = watch or Watch()
+    run = _Run(program, start, folder, label, watch)
     program.load(start.weights, start.mask)
     if checkpoint.exists():
         run.resume(checkpoint)
@@ -77,18 +89,15 @@ def train(
             run.train_epoch(stop, work)
             run.finish_epoch(work, on_epoch)
     outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.epoch - start.epoch, run.seconds)
-    still_mine()  # the caller writes the result
+    watch.before_writing()  # the caller writes the result
     return outcome
 
 
 class _Run:
     """A training under way: the epoch and step it is at, and the time it took so far."""
 
-    def __init__(
-        self, program: Program, start: Start, folder: Path, label: str, still_mine: Callable[[], None]
-    ) -> None:
-        self.program, self.start, self.folder, self.label = program, start, folder, label
-        self.still_mine = still_mine
+    def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
+        self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
         self.epoch, self.step = start.epoch, 0
         self.seconds = 0.0  # of training, all sittings
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
@@ -148,7 +157,7 @@ class _Run:
         evaluating = time.monotonic() - began
         self.epoch, self.step = self.epoch + 1, 0
         self.stopped_early = bool(recipe.stop_at) and self.validation["top1"] >= recipe.stop_at
-        self.still_mine()
+        self.watch.before_writing()
         on_epoch(self.epoch)
         store.append_metrics(
             self.folder,
@@ -168,11 +177,12 @@ class _Run:
         self.seconds += evaluating
         self.epoch_seconds = self.wait_seconds = 0.0
         self.save()
+        self.watch.recorded()
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
         work.at(self.position(), f"epoch {self.epoch}/{recipe.epochs}: loss {loss / images:.3f}{accuracy}")
 
     def save(self) -> None:
-        self.still_mine()
+        self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),
             **{name: getattr(self, name) for name in _KEPT},

@@ -18,6 +18,7 @@ from sweep.experiment import Experiment
 from sweep.plan import Cell, cells
 from sweep.progress import console
 from sweep.store import Store
+from sweep.tracking import track_weights, tracked
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
     from sweep.program import Program
@@ -112,14 +113,20 @@ class Worker:
         # before anything can go wrong, so that a start that dies while compiling counts too
         still_mine = partial(claim.check, folder, claim.take(folder, self.restarts))
         (folder / "failure.json").unlink(missing_ok=True)
-        if kind == "dense":
-            from sweep.dense import run_dense
+        from sweep.training import Watch
 
-            run_dense(self.home, self.program, int(rest), self.quiet, still_mine)
-        else:
-            from sweep.ticket import run_cell
+        program, cell = self.program, None if kind == "dense" else find_cell(self.home.experiment, task)
+        with tracked(self.home, task, folder, cell, program.devices.kind) as tracker:
+            watch = Watch(still_mine, tracker.epoch)
+            if cell:
+                from sweep.ticket import run_cell
 
-            run_cell(self.home, self.program, find_cell(self.home.experiment, task), self.quiet, still_mine)
+                run_cell(self.home, program, cell, self.quiet, watch)
+            else:
+                from sweep.dense import run_dense
+
+                run_dense(self.home, program, int(rest), self.quiet, watch)
+                track_weights(self.home, int(rest), tracker)
 
     def attempt(self, task: str) -> Failure | None:
         """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""

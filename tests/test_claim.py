@@ -62,6 +62,7 @@ def test_a_claim_knows_whether_its_process_works(tmp_path):
 
 
 def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
+    from sweep.training import Watch
     from tests.conftest import tiny
     from tests.trainings import start_at, trained
 
@@ -77,6 +78,6 @@ def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
             claim.take(tmp_path)
 
     with pytest.raises(Interrupted, match="begun again elsewhere"):
-        trained(made, start_at(made), tmp_path, on_epoch=taken_over, still_mine=still_mine)
+        trained(made, start_at(made), tmp_path, on_epoch=taken_over, watch=Watch(still_mine))
     assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [1]
     assert not (tmp_path / "checkpoint.h5").exists(), "the checkpoint is the new owner's"

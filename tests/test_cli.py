@@ -389,7 +389,7 @@ def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypa
 
 COMMANDS = [
     "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
-    "logs", "bench step",
+    "logs", "bench step", "wandb sync",
 ]  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def test_a_cell_does_not_train_with_masks_of_other_final_weights(own):
 
     made_up.write_snapshot(own, weights_of(2), None)
     ticket = Cell("ticket", Level("quantile", 0.9), 2, 0)
-    assert "taken from other final weights" in refusal(lambda: run_cell(own, None, ticket, True, lambda: None))
+    assert "taken from other final weights" in refusal(lambda: run_cell(own, None, ticket, True, None))
 
 
 @pytest.mark.parametrize("missing", ["image_size", "Conv1/kernel"])

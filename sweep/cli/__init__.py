@@ -10,7 +10,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from slurm.queue import Silent
-from sweep.cli import bench, cluster, run, show
+from sweep.cli import bench, cluster, run, show, wandb
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -26,6 +26,7 @@ for command in (
     app.command(command)
 app.command(cluster.sbatch_, name="sbatch")
 app.command(bench.app)
+app.command(wandb.app)
 
 
 def main() -> int:

@@ -286,8 +286,10 @@ def write_and_list(home: Store, quiet: bool, margin: float = MARGIN) -> None:
     """Write the report, show its table and say where it is."""
     from sweep.report import write_report
     from sweep.report.results import collect
+    from sweep.tracking import track_report
 
     paths = write_report(home, margin)
+    track_report(home, paths)
     if quiet:
         return
     for seed in home.experiment.seeds:

@@ -1,0 +1,33 @@
+"""Commands about wandb."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from cyclopts import App
+
+from sweep.cli.find import RESULTS, Results, read_home
+from sweep.errors import Refused
+from sweep.progress import console
+
+app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext")
+
+
+@app.command
+def sync(experiment: str, *, results: Results = RESULTS) -> int:
+    """Bring up what was tracked offline, in the order it was made; what was brought up before is left out.
+
+    Example: lottery wandb sync cifar10_resnet20
+    """
+    home = read_home(experiment, (), results)
+    folder = home.root / "wandb"
+    waiting = [run for run in sorted(folder.glob("offline-run-*")) if not list(run.glob("*.wandb.synced"))]
+    if not waiting:
+        console.print(f"nothing to bring up: no offline runs in {folder}")
+        return 0
+    console.print(f"{len(waiting)} offline runs")
+    done = subprocess.run([sys.executable, "-m", "wandb", "sync", "--yes", str(folder)], check=False)
+    if done.returncode:
+        raise Refused(f"wandb sync: exit status {done.returncode}; what was not brought up stays in {folder}")
+    return 0

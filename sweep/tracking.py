@@ -1,0 +1,203 @@
+"""wandb mirrors what the files say: one run per training, its history the lines of metrics.jsonl.
+
+Online, every epoch is logged as it ends; after a resume the server tells how far it got, and the lines after that
+follow. Offline, a run that is killed loses what wandb had not written yet, and rows written twice are both uploaded
+later; so the rows are handed over at the end of each sitting, all at once, and `wandb.json` beside the metrics says how
+far that went. Training never waits for a server: where none can be reached, or the key is wrong, it goes on offline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import netrc
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sweep import store
+from sweep.experiment import Experiment
+from sweep.mask_file import final_weights, make_masks
+from sweep.plan import Cell
+from sweep.progress import console
+from sweep.store import Store
+
+REACH_SECONDS = 1.0  # to find out whether the server is there
+INIT_SECONDS = 3.0  # for the server to accept the run
+_gave_up: list[str] = []  # why this process tracks offline though online was asked for
+
+
+class Tracker:
+    """Nothing is tracked. What a training tells of itself goes nowhere."""
+
+    def epoch(self) -> None:
+        """An epoch is on record."""
+
+
+class Run(Tracker):
+    """The wandb run of one training."""
+
+    def __init__(self, run: Any, folder: Path, live: bool, last: int) -> None:
+        self.run, self.folder, self.live, self.last = run, folder, live, last
+        self.mirrored = int(run.summary.get("epoch") or 0) if live else _mirrored(folder)
+        self.extra: dict[str, Any] = {}  # what goes with the last epoch
+
+    def epoch(self) -> None:
+        if self.live:
+            self._catch_up(self.last - 1)
+
+    def _catch_up(self, until: int) -> None:
+        """Log the lines that are not mirrored yet."""
+        for line in store.read_metrics(self.folder):
+            if self.mirrored < line["epoch"] <= until:
+                self.run.log(line | (self.extra if line["epoch"] == self.last else {}))
+                self.mirrored = line["epoch"]
+
+    def close(self, failed: bool) -> None:
+        self._catch_up(self.last)
+        result = self.folder / "result.json"
+        if result.exists():
+            self.run.summary.update(_flat(store.read_json(result)))
+        self.run.finish(exit_code=1 if failed else 0)
+        if not self.live:  # only now are the rows in wandb's file for sure
+            store.write_json(self.folder / "wandb.json", {"epoch": self.mirrored})
+
+
+def run_id(experiment: Experiment, task: str) -> str:
+    """The same for every start of the same training."""
+    return hashlib.sha256(f"{experiment.hash}/{task}".encode()).hexdigest()[:16]
+
+
+@contextmanager
+def tracked(home: Store, task: str, folder: Path, cell: Cell | None, hardware: str) -> Iterator[Tracker]:
+    """Mirror one training for as long as it runs in this process."""
+    if home.experiment.track.mode == "disabled":
+        yield Tracker()
+        return
+    kind = "dense" if cell is None else "ticket" if cell.kind == "ticket" else "control"
+    run, live = _begin(home, run_id(home.experiment, task), task, kind, _config(home, cell, hardware))
+    tracker, failed = Run(run, folder, live, home.experiment.recipe.epochs), True
+    try:
+        yield tracker
+        failed = False
+    finally:
+        tracker.close(failed)
+
+
+def track_report(home: Store, paths: list[Path]) -> None:
+    """The sweep's own run: the table of results and the figures."""
+    if home.experiment.track.mode == "disabled":
+        return
+    import wandb
+
+    from sweep.report.results import collect
+
+    rows = [row.__dict__ for row in collect(home)]
+    run, _ = _begin(home, run_id(home.experiment, "summary"), "summary", "summary", {})
+    table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+    run.log({"results": table, **{path.stem: wandb.Image(str(path)) for path in paths if path.suffix == ".png"}})
+    run.finish()
+
+
+def track_weights(home: Store, seed: int, tracker: Tracker) -> None:
+    """Of a dense run: how large its final weights are."""
+    if not isinstance(tracker, Run):
+        return
+    import numpy as np
+    import wandb
+
+    from sweep.weights import weight_statistics
+
+    _, weights, _ = final_weights(home, seed)
+    found = weight_statistics(home, seed, False)
+    table = wandb.Table(columns=["", *found], data=[[key, *(found[n][key] for n in found)] for key in found["all"]])
+    histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))
+    tracker.extra = {"prunable weights": histogram, "weight statistics": table}
+
+
+def _begin(home: Store, id_: str, name: str, kind: str, config: dict[str, Any]) -> tuple[Any, bool]:
+    """The run, and whether it goes to a server."""
+    import wandb
+
+    track = home.experiment.track
+    settings = wandb.Settings(
+        init_timeout=INIT_SECONDS, console="off", disable_git=True, x_save_requirements=False, silent=True,
+        x_disable_meta=True, finish_timeout=30.0,
+    )  # fmt: skip
+    wanted: dict[str, Any] = {
+        "id": id_, "resume": "allow", "name": name, "group": home.experiment.folder, "job_type": kind,
+        "project": track.project, "entity": track.entity or None, "config": config, "dir": str(home.root),
+        "tags": [home.experiment.name, kind], "settings": settings,
+    }  # fmt: skip
+    if track.mode == "online" and not _gave_up:
+        why = _hindrance()
+        if not why:
+            try:
+                return _defined(wandb.init(mode="online", **wanted)), True
+            except wandb.Error as error:
+                why = " ".join(str(error).split())[:200]
+                wandb.teardown(exit_code=1)  # else the id counts as in use
+        _gave_up.append(why)  # the next cells of this process need not try again
+        console.print(f"wandb: {why}; going on offline, `lottery wandb sync` brings it up later")
+    return _defined(wandb.init(mode="offline", **wanted)), False
+
+
+def _defined(run: Any) -> Any:
+    run.define_metric("epoch")
+    run.define_metric("*", step_metric="epoch")  # wandb's own steps shift when fragments of a run are joined
+    return run
+
+
+def _hindrance() -> str:
+    """Why the server cannot be used; empty where it can."""
+    url = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai")
+    host = url.hostname or ""
+    if not os.environ.get("WANDB_API_KEY") and not _in_netrc(host):
+        return "no key (WANDB_API_KEY, or wandb login)"
+    try:
+        socket.create_connection((host, url.port or (443 if url.scheme == "https" else 80)), REACH_SECONDS).close()
+    except OSError as error:
+        return f"{host} cannot be reached ({error})"
+    return ""
+
+
+def _in_netrc(host: str) -> bool:
+    try:
+        return netrc.netrc().authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _mirrored(folder: Path) -> int:
+    path = folder / "wandb.json"
+    return int(store.read_json(path)["epoch"]) if path.exists() else 0
+
+
+def _config(home: Store, cell: Cell | None, hardware: str) -> dict[str, Any]:
+    experiment, recipe = home.experiment, home.experiment.recipe
+    out: dict[str, Any] = {
+        "experiment": experiment.name, "hash": experiment.hash, "model": experiment.model.name,
+        "width": experiment.model.width, "data": experiment.data.name, "epochs": recipe.epochs, "batch": recipe.batch,
+        "learning_rate": recipe.learning_rate, "hardware": hardware, "kind": cell.kind if cell else "dense",
+    }  # fmt: skip
+    if cell:
+        found = make_masks(home, cell.seed)  # or reads them
+        out |= {
+            "rewind_epoch": cell.rewind_epoch, "seed": cell.seed, "density": found.density(cell.level),
+            "threshold": found.thresholds[str(cell.level)], cell.level.kind: cell.level.value,
+        }  # fmt: skip
+    return out
+
+
+def _flat(result: dict[str, Any]) -> dict[str, Any]:
+    """
+    >>> _flat({"test": {"top1": 0.5}, "density": 0.2})
+    {'test_top1': 0.5, 'density': 0.2}
+    """
+    out: dict[str, Any] = {}
+    for name, value in result.items():
+        out |= {f"{name}_{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return out

@@ -1,0 +1,190 @@
+"""wandb mirrors metrics.jsonl: read back with wandb's own reader, from files it wrote itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import experiment_file, store, tracking
+from sweep.experiment import Track
+from sweep.plan import cells
+from sweep.store import Store
+from tests import made_up
+from tests.conftest import tiny
+from tests.slurm_cluster import until
+from tests.sweeping import LOTTERY, lottery
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+WANDB = [sys.executable, "-m", "wandb"]
+
+
+def read_back(folder: Path) -> dict[str, dict[str, Any]]:
+    """Everything under a wandb folder by run id, the fragments of a run joined in the order they were made."""
+    out: dict[str, dict[str, Any]] = {}
+    for part in sorted((folder / "wandb").glob("offline-run-*")):
+        said = subprocess.run(
+            [*WANDB, "leet", "inspect", "--json", str(part)], capture_output=True, text=True, check=True
+        )
+        found: dict[str, Any] = {"history": [], "config": {}, "summary": {}, "fragments": 1}
+        for line in said.stdout.splitlines():
+            record = json.loads(line)
+            if record["type"] == "run":
+                found |= {name: record["run"].get(name) for name in ("run_group", "job_type", "tags", "display_name")}
+                found["config"] |= record["run"]["config"]["update"]
+            elif record["type"] == "history":
+                found["history"].append({k: v for k, v in record["history"]["item"].items() if not k.startswith("_")})
+            elif record["type"] == "summary":
+                found["summary"] |= record["summary"]["update"]
+        before = out.get(part.name.rpartition("-")[2])
+        if before:
+            found["history"] = before["history"] + found["history"]
+            found["fragments"] += before["fragments"]
+        out[part.name.rpartition("-")[2]] = found
+    return out
+
+
+def assert_mirrors(run: dict[str, Any], folder: Path) -> None:
+    """The same rows, none lost, none doubled, and the result in the summary."""
+    lines = store.read_metrics(folder)
+    assert [row["epoch"] for row in run["history"]] == [line["epoch"] for line in lines]
+    for row, line in zip(run["history"], lines, strict=True):
+        assert {name: row[name] for name in line} == pytest.approx(line)
+    result = store.read_json(folder / "result.json")
+    assert run["summary"]["test_top1"] == pytest.approx(result["test"]["top1"])
+    if "density" in result:
+        assert run["summary"]["density"] == pytest.approx(result["density"])
+
+
+@pytest.fixture
+def offline(tmp_path) -> tuple[Path, Store]:
+    """An experiment of 8 cells that is tracked offline; its file and folder, the dense run done."""
+    prune = dataclasses.replace(tiny().prune, quantiles=(0.3, 0.5, 0.7, 0.8), rewind_epochs=(0, 1))
+    experiment = dataclasses.replace(tiny(epochs=8), prune=prune, track=Track("offline"))
+    file = tmp_path / "tiny.yaml"
+    file.write_text(experiment_file.dump(experiment))
+    lottery("train", file, "--results", tmp_path)
+    return file, Store(tmp_path / experiment.folder, experiment)
+
+
+@pytest.mark.drill
+def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metrics(offline):
+    file, home = offline
+    plan = [cell.slug for cell in cells(home.experiment)]
+    words = [*LOTTERY, "ticket", str(file), "--results", str(home.root.parent), "recipe.checkpoint_minutes=0.001"]
+    environment = os.environ | {"WANDB_API_KEY": KEY}
+    processes = [
+        subprocess.Popen([*words, "--index", str(i)], env=environment, stdout=subprocess.DEVNULL)
+        for i in range(len(plan))
+    ]
+    victim = home.cell(plan[0])
+    until(lambda: len(store.read_metrics(victim)) >= 2, 300)
+    processes[0].send_signal(signal.SIGKILL if not (victim / "result.json").exists() else 0)
+    assert [process.wait(300) for process in processes[1:]] == [0] * 7
+    processes[0].wait(300)
+    lottery("ticket", file, "--index", 0, "--results", home.root.parent)
+    found = read_back(home.root)
+    assert len(found) == 9
+    for slug in plan:
+        run = found[tracking.run_id(home.experiment, slug)]
+        assert_mirrors(run, home.cell(slug))
+        assert (run["run_group"], run["job_type"], run["display_name"]) == (home.experiment.folder, "ticket", slug)
+        cell = next(cell for cell in cells(home.experiment) if cell.slug == slug)
+        assert run["config"]["quantile"] == cell.level.value and run["config"]["rewind_epoch"] == cell.rewind_epoch
+        assert run["config"]["density"] == pytest.approx(1 - cell.level.value, abs=1e-3)
+    dense = found[tracking.run_id(home.experiment, "dense-seed0")]
+    assert_mirrors(dense, home.dense(0))
+    assert any(name.startswith("prunable weights") for name in dense["history"][-1])
+    assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
+    """Two sittings, without training: the metrics are made up."""
+    home = Store(tmp_path, dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    folder = home.dense(0)
+    made_up.epochs(folder, 2)
+    with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+        raise KeyboardInterrupt
+    with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+        for epoch in (3, 4):
+            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+            tracker.epoch()
+        made_up.finish(home, "dense-seed0", 0.5)
+    (run,) = read_back(tmp_path).values()
+    assert run["fragments"] == 2
+    assert_mirrors(run, folder)
+
+
+def test_disabled_it_leaves_nothing_and_loads_nothing(tmp_path):
+    home = Store(tmp_path, made_up.experiment())
+    with tracking.tracked(home, "dense-seed0", home.dense(0), None, "CPU") as tracker:
+        tracker.epoch()
+    assert not list(tmp_path.iterdir())
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A server that knows nobody."""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b'{"errors": [{"message": "invalid API key"}]}'
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = _answer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.parametrize("case", ["no key", "no network", "wrong key"])
+def test_online_without_a_usable_server_goes_on_offline_and_says_so_once(case, refusing, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_BASE_URL", refusing if case == "wrong key" else "http://127.0.0.1:9")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    if case != "no key":
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setattr(tracking, "_gave_up", [])
+    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
+    folder = home.dense(0)
+    made_up.epochs(folder, 3)
+    import wandb  # noqa: F401 - loading it is not part of the delay
+
+    delay = 0.0
+    for _ in range(2):
+        began = time.monotonic()
+        with tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+            delay = max(delay, time.monotonic() - began)
+            made_up.finish(home, "dense-seed0", 0.5)
+    assert delay < 5
+    said = capsys.readouterr().out
+    assert said.count("going on offline") == 1 and KEY not in said
+    assert {"no key": "no key", "no network": "cannot be reached", "wrong key": "wandb:"}[case] in said
+    runs = read_back(home.root)
+    assert [row["epoch"] for row in runs[tracking.run_id(home.experiment, "dense-seed0")]["history"]] == [1, 2, 3]
+
+
+def test_sync_without_offline_runs_says_so(tmp_path):
+    (tmp_path / "experiment.yaml").write_text(experiment_file.dump(made_up.experiment()))
+    assert "nothing to bring up" in lottery("wandb", "sync", tmp_path).stdout
