@@ -24,6 +24,7 @@ from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery
+from tests.wandb_server import serving
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 WANDB = [sys.executable, "-m", "wandb"]
@@ -183,6 +184,52 @@ def test_online_without_a_usable_server_goes_on_offline_and_says_so_once(case, r
     assert {"no key": "no key", "no network": "cannot be reached", "wrong key": "wandb:"}[case] in said
     runs = read_back(home.root)
     assert [row["epoch"] for row in runs[tracking.run_id(home.experiment, "dense-seed0")]["history"]] == [1, 2, 3]
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setattr(tracking, "_gave_up", [])
+    with serving() as made:
+        monkeypatch.setenv("WANDB_BASE_URL", made.url)
+        yield made
+
+
+def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(server, tmp_path):
+    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
+    folder, id_ = home.dense(0), tracking.run_id(home.experiment, "dense-seed0")
+    with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+        for epoch in (1, 2):
+            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+            tracker.epoch()
+        until(lambda: [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2], 60)
+        raise KeyboardInterrupt
+    with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+        for epoch in (3, 4):
+            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+            tracker.epoch()
+        made_up.finish(home, "dense-seed0", 0.5)
+    kept = server.runs[id_]
+    assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
+    assert kept["summary"]["test_top1"] == 0.5 and kept["config"]["kind"] == "dense"
+    assert (kept["groupName"], kept["jobType"]) == (home.experiment.folder, "dense")
+
+
+def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
+    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    (home.root).mkdir()
+    (home.root / "experiment.yaml").write_text(experiment_file.dump(home.experiment))
+    folder, id_ = home.dense(0), tracking.run_id(home.experiment, "dense-seed0")
+    for epochs in ((1, 2), (3, 4)):
+        with tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+            for epoch in epochs:
+                store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+        time.sleep(1.1)  # wandb names its folders by the second
+    assert "2 offline runs" in lottery("wandb", "sync", home.root).stdout
+    assert [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2, 3, 4]
+    assert "nothing to bring up" in lottery("wandb", "sync", home.root).stdout
+    assert len(server.runs[id_]["history"]) == 4
 
 
 def test_sync_without_offline_runs_says_so(tmp_path):

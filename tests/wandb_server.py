@@ -1,0 +1,123 @@
+"""As much of a wandb server as a run needs: it is made, resumed, and streams its rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+ENTITY = {"id": "e", "name": "lab"}
+PROJECT = {"id": "p", "name": "lottery-sweep", "entity": ENTITY}
+
+
+class Server(ThreadingHTTPServer):
+    """`runs`: by id, what was received."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.runs: dict[str, dict[str, Any]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        if self.path == "/graphql":
+            asked = json.loads(body)
+            name = re.search(r"(?:query|mutation)\s+(\w+)", asked["query"])
+            answer = getattr(self, f"on_{name[1]}", lambda _: {}) if name else lambda _: {}
+            self._reply({"data": answer(asked.get("variables") or {})})
+        elif stream := re.match(r"/files/[^/]+/[^/]+/([^/]+)/file_stream", self.path):
+            self._stream(stream[1], json.loads(body))
+        else:
+            self._reply({})
+
+    def do_GET(self) -> None:
+        self._reply({})
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._reply({})
+
+    def _stream(self, run: str, received: dict[str, Any]) -> None:
+        kept = self.server.runs[run]
+        for name, part in (received.get("files") or {}).items():
+            if "history" in name:
+                kept["history"] += [json.loads(line) for line in part["content"]]
+            elif "summary" in name:
+                kept["summary"] = json.loads(part["content"][-1])
+        self._reply({"limits": {}, "exitcode": None})
+
+    def _reply(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    # What wandb asks ----------------------------------------------------------------------------------------------
+
+    def on_Viewer(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"viewer": {"id": "u", "entity": "lab", "username": "lab", "flags": "{}", "teams": {"edges": []}}}
+
+    def on_ServerInfo(self, _: dict[str, Any]) -> dict[str, Any]:
+        versions = {"max_cli_version": "0.99.0", "min_cli_version": "0.0.1"}
+        return {"serverInfo": {"cliVersionInfo": versions, "latestLocalVersionInfo": None}}
+
+    def on_ServerFeaturesQuery(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"serverInfo": {"features": []}}
+
+    def on_RunResumeStatus(self, asked: dict[str, Any]) -> dict[str, Any]:
+        kept, bucket = self.server.runs.get(asked["name"]), None
+        if kept:
+            bucket = {
+                "id": asked["name"], "name": asked["name"], "displayName": asked["name"], "tags": [],
+                "summaryMetrics": json.dumps(kept["summary"]), "logLineCount": 0, "eventsLineCount": 0,
+                "historyLineCount": len(kept["history"]), "eventsTail": "[]", "wandbConfig": json.dumps({"t": 1}),
+                "historyTail": json.dumps([json.dumps(row) for row in kept["history"][-1:]]),
+                "config": json.dumps({name: {"value": value} for name, value in kept["config"].items()}),
+            }  # fmt: skip
+        return {"model": PROJECT | {"bucket": bucket}}
+
+    def on_UpsertBucket(self, asked: dict[str, Any]) -> dict[str, Any]:
+        new = asked["name"] not in self.server.runs
+        kept = self.server.runs.setdefault(asked["name"], {"history": [], "summary": {}, "config": {}})
+        if asked.get("config"):
+            kept["config"] = {name: part.get("value") for name, part in json.loads(asked["config"]).items()}
+        kept |= {name: asked[name] for name in ("groupName", "jobType", "tags") if asked.get(name)}
+        bucket = {
+            "id": f"b-{asked['name']}", "name": asked["name"], "displayName": asked["name"], "description": "",
+            "config": "{}", "sweepName": None, "historyLineCount": len(kept["history"]), "project": PROJECT,
+        }  # fmt: skip
+        return {"upsertBucket": {"bucket": bucket, "inserted": new}}
+
+    def on_CreateRunFiles(self, asked: dict[str, Any]) -> dict[str, Any]:
+        files = [{"name": name, "uploadUrl": f"{self.server.url}/storage/{name}"} for name in asked["files"]]
+        return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": files}}
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
