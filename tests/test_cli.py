@@ -387,6 +387,14 @@ def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypa
 
 # ---- help and speed
 
+
+def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    status, _, _ = lottery("--install-completion", "--shell", "bash")
+    (script,) = tmp_path.rglob("completions/lottery")
+    assert status == 0 and all(name.split()[0] in script.read_text() for name in COMMANDS)
+
+
 COMMANDS = [
     "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
     "logs", "bench step", "wandb sync",

@@ -27,6 +27,7 @@ for command in (
 app.command(cluster.sbatch_, name="sbatch")
 app.command(bench.app)
 app.command(wandb.app)
+app.register_install_completion_command()
 
 
 def main() -> int:
