@@ -63,7 +63,7 @@ def evenly(count: int) -> tuple[float, ...]:
 
 @pytest.mark.alone
 def test_160_cells_on_20_nodes_each_once_on_gpus_of_their_own_and_nearly_as_fast_as_can_be(slurm, tmp_path):
-    cluster = dataclasses.replace(SMALL, array_parallelism=40)
+    cluster = dataclasses.replace(SMALL, gpus_per_cell=2)  # two cells on each of the 20 nodes
     file, home = sleeping(tmp_path, 1.2, cluster, 10, quantiles=evenly(20), rewind_epochs=tuple(range(8)))
     bound = json.loads(lottery("plan", file, "--json", "--results", home.root.parent).stdout)["at_least_seconds"]
     submit(file, home)
@@ -81,7 +81,8 @@ def test_160_cells_on_20_nodes_each_once_on_gpus_of_their_own_and_nearly_as_fast
             if one is not other and one["node"] == other["node"]:
                 apart = one["ended"] <= other["began"] or other["ended"] <= one["began"]
                 assert apart or not set(one["gpus"]) & set(other["gpus"]), (one, other)
-    assert all(len(line["gpus"]) == 1 for line in lines)
+    assert all(len(line["gpus"]) == 2 for line in lines)
+    assert len({line["node"] for line in lines}) == 20
     took = moments[-1][0] - moments[0][0]
     assert bound == pytest.approx(1.2 * 20 * sum(10 - k for k in range(8)) / 40)
     assert took < 1.25 * bound, f"{took:.1f} s against a bound of {bound:.1f} s"

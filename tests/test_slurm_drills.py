@@ -151,9 +151,9 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
     assert csv_of(results) == undisturbed_csv(file, tmp_path)
 
 
-def test_160_cells_train_on_20_nodes_each_exactly_once(slurm, tmp_path):
-    """Each on a whole node, so that 20 processes run at a time on this machine, not 80."""
-    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4)
+def test_160_cells_train_each_exactly_once(slurm, tmp_path):
+    """Eight at a time, each on a whole node: as many processes as this machine can bear."""
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4, array_parallelism=8)
     prune = Prune(quantiles=tuple(i / 20 for i in range(20)), scope="layerwise", rewind_epochs=tuple(range(8)))
     experiment = dataclasses.replace(tiny(epochs=9), cluster=cluster, prune=prune)
     file = written(experiment, tmp_path)
@@ -165,5 +165,5 @@ def test_160_cells_train_on_20_nodes_each_exactly_once(slurm, tmp_path):
     states = status_of(home)
     assert len(states) == 161
     assert {(row["state"], row["starts"]) for row in states.values()} == {("done", 1)}
-    assert len({claim(home, cell.slug)["host"] for cell in cells(experiment)}) == 20
+    assert len({claim(home, cell.slug)["host"] for cell in cells(experiment)}) >= 8
     assert csv_of(results) == expected
