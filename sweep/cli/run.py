@@ -41,7 +41,9 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
-        show.scripts(home, sbatch.chain(home.experiment, home.root, sbatch.everything(home.experiment)))
+        chain = sbatch.chain(home.experiment, home.root, sbatch.everything(home.experiment))
+        sbatch.write_scripts(home.root, chain)
+        show.scripts(home, chain)
     return status
 
 
