@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,24 +31,27 @@ class Place:
         return subprocess.run(self.command(file, results), capture_output=True, text=True, timeout=600, check=False)
 
 
-def kill_session(process: subprocess.Popen[str]) -> None:
-    """Every process of the session, wherever it stands in the tree."""
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """The process and all that descend from it, also those that have a session of their own (MPI's ranks)."""
+    parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == process.pid:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-        except (OSError, ValueError):
-            continue
+        with suppress(OSError):  # gone in the meantime
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    doomed = {process.pid}
+    while more := {pid for pid, parent in parents.items() if parent in doomed} - doomed:
+        doomed |= more
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
 @pytest.fixture(params=["local", "mpi", "slurm"])
 def place(request) -> Place:
     if request.param == "local":
-        return Place((), ("--jobs", "2"), kill_session)
+        return Place((), ("--jobs", "2"), kill_tree)
     if request.param == "mpi":
-        return Place((request.getfixturevalue("mpiexec"), "-n", "3"), ("--on", "mpi"), kill_session)
+        return Place((request.getfixturevalue("mpiexec"), "-n", "4"), ("--on", "mpi"), kill_tree)
     cluster = request.getfixturevalue("slurm")
 
     def kill_all(process: subprocess.Popen[str]) -> None:
@@ -108,6 +112,7 @@ def test_killed_and_run_again_it_goes_on_where_it_was(place, tiny_file, undistur
     until(lambda: list(tmp_path.glob("*/cells/*/metrics.jsonl")), 120)  # a cell is in the middle
     place.kill(process)
     (home,) = tmp_path.glob("tiny-*")
-    assert not any(row["state"] == "running" for row in status_of(home).values())
+    # ranks of a killed mpiexec notice a moment later
+    until(lambda: not any(row["state"] == "running" for row in status_of(home).values()), 60)
     assert place.sweep(tiny_file, tmp_path).returncode == 0
     assert csv_of(tmp_path) == csv_of(undisturbed)
