@@ -123,11 +123,12 @@ def test_the_page_stands_in_a_browser_without_errors_or_requests_and_reacts(brow
 
     square = browser.find_elements(By.CSS_SELECTOR, "#grid .mark-rect path")[3]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", square)
-    ActionChains(browser).move_to_element(square).perform()
-    deadline = time.monotonic() + 10
+    deadline, step = time.monotonic() + 60, 0
     while not (shown := browser.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")):
         assert time.monotonic() < deadline, "no tooltip"
-        time.sleep(0.05)
+        step = 1 - step  # a pointer that does not move is not noticed
+        ActionChains(browser).move_to_element_with_offset(square, step, step).perform()
+        time.sleep(0.1)
     assert "rewind epoch" in shown[0].text and "accuracy" in shown[0].text
 
 
