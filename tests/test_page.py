@@ -110,7 +110,7 @@ def open_page(browser, home: Store) -> float:
     return time.monotonic() - began
 
 
-def test_the_page_stands_in_a_browser_without_errors_or_requests_and_reacts(browser, swept):
+def test_the_page_stands_in_a_browser_without_errors_or_requests(browser, swept):
     open_page(browser, swept)
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert requests(browser) == []
@@ -118,18 +118,6 @@ def test_the_page_stands_in_a_browser_without_errors_or_requests_and_reacts(brow
         "return [...document.querySelectorAll('.chart svg')].map(s => s.getBoundingClientRect().width)"
     )
     assert len(drawn) == 4 and all(width > 300 for width in drawn[:1] + drawn[2:])
-    from selenium.webdriver import ActionChains
-    from selenium.webdriver.common.by import By
-
-    square = browser.find_elements(By.CSS_SELECTOR, "#grid .mark-rect path")[3]
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", square)
-    deadline, step = time.monotonic() + 60, 0
-    while not (shown := browser.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")):
-        assert time.monotonic() < deadline, "no tooltip"
-        step = 1 - step  # a pointer that does not move is not noticed
-        ActionChains(browser).move_to_element_with_offset(square, step, step).perform()
-        time.sleep(0.1)
-    assert "rewind epoch" in shown[0].text and "accuracy" in shown[0].text
 
 
 def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
