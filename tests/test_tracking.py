@@ -30,6 +30,15 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
 WANDB = [sys.executable, "-m", "wandb"]
 
 
+@pytest.fixture(autouse=True)
+def anew():
+    """wandb remembers for a whole process which server it talks to; here every test has its own."""
+    yield
+    import wandb
+
+    wandb.teardown()
+
+
 def read_back(folder: Path) -> dict[str, dict[str, Any]]:
     """Everything under a wandb folder by run id, the fragments of a run joined in the order they were made."""
     out: dict[str, dict[str, Any]] = {}
