@@ -103,22 +103,25 @@ class Network:
             offset += v.size
         return out
 
-    def apply(self, weights: Weights, images: Any, training: bool, norm_momentum: float = 0.9) -> tuple[Any, Any]:
+    def apply(
+        self, weights: Weights, images: Any, training: bool, norm_momentum: float = 0.9, shaped: bool = False
+    ) -> tuple[Any, Any]:
         """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`."""
         import tensorflow as tf
 
-        from models.layers import Compute
+        from models.layers import Compute, Shaped
 
         tensors: dict[str, Any] = {}
         for role, vector in zip(ROLES, weights, strict=True):
             variables = self.of(role)
             for v, part in zip(variables, tf.split(vector, [v.size for v in variables]), strict=True):
                 tensors[v.name] = tf.reshape(part, v.shape)
-        net = Compute(tensors, training, norm_momentum)
+        net = (Shaped if shaped else Compute)(tensors, training)
         logits = self.architecture(net, images)
         if not training:
             return logits, weights.statistics
-        return logits, tf.concat([net.statistics[v.name] for v in self.of("statistic")], 0)
+        found = tf.concat([net.found[v.name] for v in self.of("statistic")], 0)
+        return logits, norm_momentum * weights.statistics + (1 - norm_momentum) * found
 
 
 def outline(

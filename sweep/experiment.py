@@ -68,6 +68,9 @@ class Recipe:
     norm_momentum: float = 0.9  # share of the old moving statistic kept at each step
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     xla: Literal["auto", "on", "off"] = elsewhere("auto")  # auto: on GPUs (on CPU it is 4 to 6 times slower)
+    layers: Literal["auto", "plain", "shaped"] = elsewhere(
+        "auto"
+    )  # how they are computed; auto: shaped under XLA on GPUs
     checkpoint_minutes: float = elsewhere(10.0)  # besides one at every epoch end
 
 

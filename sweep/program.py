@@ -55,6 +55,9 @@ class Program:
         self._feeds: dict[int, tuple[Split, Resident | Streamed]] = {}
         self._state = self._variables()
         self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
+        self.shaped = self.recipe.layers == "shaped" or (
+            self.recipe.layers == "auto" and self.jit and devices.kind == "GPU"
+        )
         compiled = partial(tf.function, jit_compile=True) if self.jit else tf.function
         self._gradients: Callable[..., Any] = compiled(self._gradients_of)
         self._update: Callable[..., Any] = compiled(self._updated)
@@ -205,7 +208,7 @@ class Program:
             targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
         with tf.GradientTape() as tape:
             tape.watch((weights.kernels, weights.others))
-            logits, statistics = self.network.apply(weights, images, True, recipe.norm_momentum)
+            logits, statistics = self.network.apply(weights, images, True, recipe.norm_momentum, self.shaped)
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
             loss = tf.reduce_sum(losses) / recipe.batch * LOSS_SCALE[recipe.precision]
@@ -282,7 +285,7 @@ class Program:
     def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
         images, labels = (tf.gather(part, tf.maximum(indices, 0)) for part in batch) if gather else batch
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
-        logits, _ = self.network.apply(weights, images, False)
+        logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
         real = tf.cast(indices >= 0, tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
