@@ -13,7 +13,7 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
     """Logits of `x`. `small`: stem and second stage with stride 1, for images of about 32 pixels."""
     stem = divisible(32 * width)
     x = net.convolution("Conv1", x, stem, 3, stride=1 if small else 2)
-    x = net.relu6(net.norm("bn_Conv1", x, EPSILON))
+    x = net.norm("bn_Conv1", x, EPSILON, "relu6")
     channels, block = stem, 0
     for expansion, filters, repeats, usual_stride in STAGES:
         stride = 1 if small and filters == 24 else usual_stride
@@ -22,7 +22,7 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
             x = _block(net, x, block, channels, out, expansion, stride if repeat == 0 else 1)
             channels, block = out, block + 1
     x = net.convolution("Conv_1", x, divisible(1280 * max(width, 1.0)), 1)
-    x = net.relu6(net.norm("Conv_1_bn", x, EPSILON))
+    x = net.norm("Conv_1_bn", x, EPSILON, "relu6")
     return net.dense("predictions", net.pool(x), classes)
 
 
@@ -31,9 +31,9 @@ def _block(net: Any, x: Any, block: int, channels: int, out: int, expansion: int
     y = x
     if expansion > 1:
         y = net.convolution(f"{name}_expand", y, channels * expansion, 1)
-        y = net.relu6(net.norm(f"{name}_expand_BN", y, EPSILON))
+        y = net.norm(f"{name}_expand_BN", y, EPSILON, "relu6")
     y = net.depthwise(f"{name}_depthwise", y, 3, stride)
-    y = net.relu6(net.norm(f"{name}_depthwise_BN", y, EPSILON))
+    y = net.norm(f"{name}_depthwise_BN", y, EPSILON, "relu6")
     y = net.convolution(f"{name}_project", y, out, 1)
     y = net.norm(f"{name}_project_BN", y, EPSILON)
     return net.add(x, y) if stride == 1 and channels == out else y

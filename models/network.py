@@ -109,7 +109,8 @@ class Network:
         """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`."""
         import tensorflow as tf
 
-        from models.layers import Compute, Shaped
+        from models.layers import Compute
+        from models.shaped import Shaped
 
         tensors: dict[str, Any] = {}
         for role, vector in zip(ROLES, weights, strict=True):
@@ -117,7 +118,7 @@ class Network:
             for v, part in zip(variables, tf.split(vector, [v.size for v in variables]), strict=True):
                 tensors[v.name] = tf.reshape(part, v.shape)
         net = (Shaped if shaped else Compute)(tensors, training)
-        logits = self.architecture(net, images)
+        logits = self.architecture(net, net.images(images))
         if not training:
             return logits, weights.statistics
         found = tf.concat([net.found[v.name] for v in self.of("statistic")], 0)

@@ -12,6 +12,7 @@ from typing import Literal
 
 Shape = tuple[int, int, int]  # height, width, channels
 Role = Literal["kernel", "other", "statistic"]
+Activation = Literal["", "relu", "relu6"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Outline:
         self._cost(name, "dense", (channels, units), (1, 1, units), per_output=channels, bias=units)
         return (1, 1, units)
 
-    def norm(self, name: str, x: Shape, epsilon: float) -> Shape:
+    def norm(self, name: str, x: Shape, epsilon: float, activation: Activation = "") -> Shape:
         for part, role, start in (
             ("gamma", "other", 1.0),
             ("beta", "other", 0.0),
@@ -87,9 +88,6 @@ class Outline:
         return x
 
     def relu(self, x: Shape) -> Shape:
-        return x
-
-    def relu6(self, x: Shape) -> Shape:
         return x
 
     def add(self, x: Shape, y: Shape) -> Shape:

@@ -15,7 +15,7 @@ def resnet(net: Any, x: Any, classes: int, width: float, depth: int) -> Any:
     """Logits of `x`; `depth` = 6n + 2 weighted layers."""
     blocks = (depth - 2) // 6
     channels = round(16 * width)
-    x = net.relu(net.norm("stem_norm", net.convolution("stem", x, channels, 3), EPSILON))
+    x = net.norm("stem_norm", net.convolution("stem", x, channels, 3), EPSILON, "relu")
     for stage in range(3):
         filters = round(16 * 2**stage * width)
         for block in range(blocks):
@@ -26,7 +26,7 @@ def resnet(net: Any, x: Any, classes: int, width: float, depth: int) -> Any:
 
 
 def _block(net: Any, x: Any, name: str, filters: int, stride: int, project: bool) -> Any:
-    y = net.relu(net.norm(f"{name}_norm1", net.convolution(f"{name}_conv1", x, filters, 3, stride), EPSILON))
+    y = net.norm(f"{name}_norm1", net.convolution(f"{name}_conv1", x, filters, 3, stride), EPSILON, "relu")
     y = net.norm(f"{name}_norm2", net.convolution(f"{name}_conv2", y, filters, 3), EPSILON)
     if project:
         shortcut = net.convolution(f"{name}_shortcut", x, filters, 1, stride)

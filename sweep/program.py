@@ -58,12 +58,14 @@ class Program:
         self.shaped = self.recipe.layers == "shaped" or (
             self.recipe.layers == "auto" and self.jit and devices.kind == "GPU"
         )
-        compiled = partial(tf.function, jit_compile=True) if self.jit else tf.function
+        # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
+        whole = self.jit and devices.replicas == 1
+        compiled = partial(tf.function, jit_compile=self.jit and not whole)
         self._gradients: Callable[..., Any] = compiled(self._gradients_of)
         self._update: Callable[..., Any] = compiled(self._updated)
         self._count: Callable[..., Any] = compiled(self._counted)
-        self._run = tf.function(self._steps)
-        self._evaluate = tf.function(self._evaluation)
+        self._run = tf.function(self._steps, jit_compile=whole)
+        self._evaluate = tf.function(self._evaluation, jit_compile=whole)
 
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas

@@ -14,13 +14,15 @@ def computed(kind: str, verb: str, x: np.ndarray, weights: dict[str, np.ndarray]
     """Output of one layer, the gradients of its input and weights, and the statistics it found."""
     import tensorflow as tf
 
-    from models.layers import Compute, Shaped
+    from models.layers import Compute
+    from models.shaped import Shaped
 
     def run(x, weights):
         with tf.GradientTape() as tape:
             tape.watch((x, weights))
             net = (Shaped if kind == "shaped" else Compute)(weights, training=True)
-            y = getattr(net, verb)("layer", x, **how)
+            y = getattr(net, verb)("layer", net.images(x), **how)
+            y = tf.transpose(y, (1, 2, 3, 0)) if kind == "shaped" else y
         # pulled unevenly: an even pull gives batch norm a gradient of zero
         pull = tf.sin(tf.cast(tf.range(tf.size(y)), tf.float32) * 0.7)
         gradients = tape.gradient(y, (x, weights), tf.reshape(pull, tf.shape(y)))
@@ -65,8 +67,9 @@ def norm_weights(moving_mean: float) -> dict[str, np.ndarray]:
     }
 
 
-def test_batch_norm():
-    same("norm", drawn(4, 8, 8, 6, mean=3.0), norm_weights(0.0), epsilon=1e-3)
+@pytest.mark.parametrize("activation", ["", "relu", "relu6"])
+def test_batch_norm(activation):
+    same("norm", drawn(4, 8, 8, 6, mean=3.0), norm_weights(0.0), epsilon=1e-3, activation=activation)
 
 
 def test_batch_norm_of_numbers_far_from_zero_loses_nothing_once_the_moving_mean_is_near():

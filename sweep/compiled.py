@@ -1,0 +1,38 @@
+"""Where XLA keeps the programs it compiled: one folder for all tasks of a sweep, so that only the first waits for it.
+
+TensorFlow writes an entry under a passing name and renames it, so that many tasks may fill the folder at once. Its key
+is the program and its shapes, not the GPU it was compiled for; hence one folder per kind of GPU and TensorFlow version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+FLAG = "--tf_xla_persistent_cache_directory"
+
+
+def keep_compiled(folder: Path) -> None:
+    """Before TensorFlow looks for devices, which is when it reads its flags. A user's own folder is left as it is."""
+    flags, gpu = os.environ.get("TF_XLA_FLAGS", ""), gpu_name()
+    if FLAG in flags or not gpu:  # on CPU nothing is compiled unless a recipe says so, and that within seconds
+        return
+    place = folder / re.sub(r"\W+", "-", f"{gpu}-tensorflow-{version('tensorflow')}")
+    place.mkdir(parents=True, exist_ok=True)
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {FLAG}={place}".strip()
+
+
+def gpu_name() -> str:
+    """Of the first visible GPU, as its driver calls it; empty where there is none."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout.partition("\n")[0].strip() if asked.returncode == 0 else ""
