@@ -73,7 +73,7 @@ def depthwise(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     """A depthwise convolution; `kernel` is `[size, size, channels, 1]`, products and sums are float32."""
     size, shape = kernel.shape[0], x.shape
 
-    @tf.custom_gradient
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def convolved(x: Tensor, kernel: Tensor):  # type: ignore[no-untyped-def]
         weights = tf.reshape(kernel, (size * size, -1))
 
@@ -118,7 +118,7 @@ def normalised(
     count = float(x.shape[1] * x.shape[2] * x.shape[3])
     top = TOP[activation]
 
-    @tf.custom_gradient
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
         wide = tf.cast(x, tf.float32)
         distance = wide - near[EACH]
@@ -144,7 +144,8 @@ def normalised(
         y = y if top is None else tf.clip_by_value(y, 0.0, top) if top < float("inf") else tf.nn.relu(y)
         return (tf.cast(y, x.dtype), mean, variance), gradient
 
-    return run(x, gamma, beta)
+    y, mean, variance = run(x, gamma, beta)
+    return y, mean, variance
 
 
 def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

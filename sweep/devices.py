@@ -25,6 +25,7 @@ class Devices:
     strategy: Any  # tf.distribute.Strategy
     replicas: int
     kind: str  # "GPU" or "CPU"
+    nccl: bool = False  # it wants one device per GPU; elsewhere sums are made on one device and handed round
 
     def __str__(self) -> str:
         return f"{self.replicas} × {self.kind}" if self.replicas > 1 else f"one {self.kind}"
@@ -62,9 +63,17 @@ def _set_up(count: int, threads: int) -> Devices:
     elif kind == "GPU":
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
+    return _over(replicas, kind, nccl=kind == "GPU" and not logical)
+
+
+def first(devices: Devices, count: int) -> Devices:
+    """The first `count` of them."""
+    return _over(count, devices.kind, devices.nccl) if count < devices.replicas else devices
+
+
+def _over(replicas: int, kind: str, nccl: bool) -> Devices:
     if replicas == 1:
-        return Devices(tf.distribute.OneDeviceStrategy(f"/{kind}:0"), 1, kind)
+        return Devices(tf.distribute.OneDeviceStrategy(f"/{kind}:0"), 1, kind, nccl)
     names = [f"/{kind}:{i}" for i in range(replicas)]
-    # NCCL wants one device per GPU; elsewhere the sum is made on one device and handed round
-    reduction = tf.distribute.ReductionToOneDevice() if logical or kind == "CPU" else None
-    return Devices(tf.distribute.MirroredStrategy(names, cross_device_ops=reduction), replicas, kind)
+    reduction = None if nccl else tf.distribute.ReductionToOneDevice()
+    return Devices(tf.distribute.MirroredStrategy(names, cross_device_ops=reduction), replicas, kind, nccl)

@@ -1,10 +1,13 @@
-"""The speed of a training step."""
+"""The speed of this machine: `lottery bench …`."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 from rich.table import Table
@@ -14,54 +17,145 @@ from sweep.cli.show import Json
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.progress import console, show
 
+if TYPE_CHECKING:
+    from sweep.bench.step import Timing
+
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext")
+Precision = Literal["float32", "bfloat16", "float16"]
+Layers = Literal["auto", "plain", "shaped"]
+Several = Parameter(consume_multiple=True, negative_iterable=())
 
 
 @app.command
 def step(
     *,
-    model: str = "mobilenet_v2_small",
+    model: Annotated[tuple[str, ...], Several] = ("mobilenet_v2_small",),
     width: float = 0.35,
-    size: int = 32,
-    batch: int = 64,
-    precision: Literal["float32", "bfloat16", "float16"] = "float32",
+    size: Annotated[tuple[int, ...], Several] = (32,),
+    batch: Annotated[tuple[int, ...], Several] = (64,),
+    precision: Annotated[tuple[Precision, ...], Several] = ("float32",),
     mask: Annotated[bool, Parameter(help="Compare with the same step without a mask, interleaved")] = False,
+    layers: Layers = "auto",
     rounds: int = 20,
     steps: int = 5,
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
-    """Time of one training step on made-up images.
+    """Time of one training step on made-up images, and its share of what the hardware allows.
 
-    Example: lottery bench step --mask --size 32 --batch 64
+    Of --model, --size, --batch and --precision several may be given; every combination is measured.
+    Example: lottery bench step --mask --size 32 --batch 64 128
     """
-    experiment = Experiment(
-        name="bench",
-        model=Model(model, width),
-        data=Data("synthetic", image_size=size, classes=10, images=batch * steps, pad=4, flip=True),
-        recipe=Recipe(batch=batch, learning_rate=0.01, weight_decay=1e-4, precision=precision),
-    )
-    check(experiment)
-    from sweep.bench import time_steps
+    cases = [made_up(*case, width, layers, steps) for case in product(model, size, batch, precision)]
+    from sweep.bench.roofline import measured
+    from sweep.bench.step import time_steps
     from sweep.devices import prepare
 
     where = prepare(devices)
-    found = time_steps(experiment, where, (True, False) if mask else (True,), rounds, steps)
+    rates = {kind: measured(where, kind) for kind in set(precision)}
+    found: list[Timing] = []
+    for case in cases:
+        found += time_steps(
+            case, where, (True, False) if mask else (True,), rounds, steps, rates[case.recipe.precision]
+        )
     if json_:
         print(json.dumps([asdict(timing) for timing in found], indent=1))
         return 0
-    table = Table(
-        "step",
-        "first call s",
-        "ms/step",
-        "images/s",
-        title=f"{model} {width:g}, {size} px, batch {batch}, {precision}, {where}",
-    )
-    for timing in found:
-        table.add_row(
-            timing.variant, f"{timing.first_seconds:.1f}", f"{timing.step_ms:.2f}", f"{timing.images_per_second:.0f}"
-        )
-    show(table)
-    if mask:
-        console.print(f"the mask costs {100 * (found[0].step_ms / found[1].step_ms - 1):+.2f} % of a step")
+    show(_table(found))
+    for masked, unmasked in zip(found[::2], found[1::2], strict=True) if mask else ():
+        if masked.step_ms and unmasked.step_ms:
+            cost = 100 * (masked.step_ms / unmasked.step_ms - 1)
+            console.print(f"{masked.model}, {masked.size} px: the mask costs {cost:+.2f} % of a step")
     return 0
+
+
+@app.command
+def scaling(
+    *,
+    model: str = "mobilenet_v2_small",
+    width: float = 0.35,
+    size: int = 32,
+    batch: Annotated[int, Parameter(help="Of one device")] = 64,
+    precision: Precision = "float32",
+    data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: made-up ones")] = "",
+    rounds: int = 10,
+    steps: int = 5,
+    devices: Devices = 0,
+    json_: Json = False,
+) -> int:
+    """One device, two, four, … and all: efficiency, the share of summing gradients, the wait for data.
+
+    More devices than there are become logical ones of the first: a check that it works, not of speed.
+    Example: lottery bench scaling --devices 4
+    """
+    experiment = made_up(model, size, batch, precision, width, "auto", steps * max(devices, 1))
+    if data:
+        source = Data("folder", path=data, image_size=size, flip=True)
+        experiment = dataclasses.replace(experiment, data=source)
+    from sweep.bench.hardware import hardware
+    from sweep.bench.scaling import scale
+    from sweep.devices import prepare
+
+    where = prepare(devices)
+    found = scale(experiment, where, rounds, steps)
+    if json_:
+        print(json.dumps([{"hardware": hardware(), **asdict(row)} for row in found], indent=1))
+        return 0
+    table = Table(
+        "devices", "batch", "ms/step", "images/s", "efficiency", "all-reduce ms", "of a step", "data wait",
+        title=f"{model} {width:g}, {size} px, {precision}, {hardware()}, up to {where}",
+    )  # fmt: skip
+    for row in found:
+        table.add_row(
+            str(row.devices), str(row.batch), f"{row.step_ms:.2f}", f"{row.images_per_second:.0f}",
+            f"{row.efficiency:.0%}", f"{row.all_reduce_ms:.2f}", f"{row.all_reduce_share:.1%}",
+            f"{row.data_wait_share:.1%}",
+        )  # fmt: skip
+    show(table)
+    return 0
+
+
+def made_up(
+    model: str, size: int, batch: int, precision: Precision, width: float, layers: Layers, steps: int
+) -> Experiment:
+    """An experiment on made-up images, as many classes as the usual data set of this size has."""
+    experiment = Experiment(
+        name="bench",
+        model=Model(model, width),
+        data=Data(
+            "synthetic", image_size=size, classes=10 if size <= 64 else 1000, images=batch * steps, pad=4, flip=True
+        ),
+        recipe=Recipe(
+            batch=batch, learning_rate=0.01, weight_decay=1e-4, nesterov=True, precision=precision, layers=layers
+        ),
+    )
+    check(experiment)
+    return experiment
+
+
+COLUMNS: dict[str, Callable[[Timing], str]] = {
+    "model": lambda t: t.model,
+    "px": lambda t: str(t.size),
+    "type": lambda t: t.precision,
+    "batch": lambda t: str(t.batch),
+    "step": lambda t: t.failure or t.variant,
+    "first s": lambda t: _number(t.first_seconds, 1),
+    "ms/step": lambda t: _number(t.step_ms, 2),
+    "images/s": lambda t: _number(t.images_per_second, 0),
+    "s/epoch": lambda t: _number(t.epoch_seconds, 1),
+    "GPU %": lambda t: _number(t.utilisation, 0),
+    "GiB": lambda t: _number(t.memory_gib, 2),
+    "roof %": lambda t: _number(100 * t.roofline if t.roofline else None, 0),
+}
+
+
+def _table(found: Sequence[Timing]) -> Table:
+    one = found[0]
+    table = Table(*COLUMNS, title=f"{one.hardware}, {one.devices} × a device, width {one.width:g}")
+    for timing in found:
+        table.add_row(*(text(timing) for text in COLUMNS.values()))
+    return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

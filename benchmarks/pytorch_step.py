@@ -1,0 +1,120 @@
+"""The training step of `lottery bench step` in PyTorch, for comparison on the same GPU. Needs torch alone.
+
+    python benchmarks/pytorch_step.py --size 32 --batch 128 --setting eager-float32 eager-bfloat16 compile-bfloat16
+
+MobileNetV2 with the same layers, SGD with Nesterov momentum and weight decay, a mask on all kernels, images already on
+the device. Augmentation is left out, which favours PyTorch. Prints one JSON line per setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from statistics import median
+
+import torch
+from torch import nn
+
+STAGES = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+
+
+def unit(
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, active: bool = True
+) -> list[nn.Module]:
+    layers = [
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs, eps=1e-3),
+    ]
+    return [*layers, nn.ReLU6(inplace=True)] if active else layers
+
+
+class Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        expand = unit(inputs, wide, 1) if expansion > 1 else []
+        self.layers = nn.Sequential(*expand, *unit(wide, wide, 3, stride, wide), *unit(wide, outputs, 1, active=False))
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.layers(x) if self.residual else self.layers(x)
+
+
+def mobilenet_v2(small: bool, classes: int) -> nn.Module:
+    layers, channels = unit(3, 32, 3, 1 if small else 2), 32
+    for expansion, outputs, repeats, usual in STAGES:
+        stride = 1 if small and outputs == 24 else usual
+        for repeat in range(repeats):
+            layers.append(Block(channels, outputs, expansion, stride if repeat == 0 else 1))
+            channels = outputs
+    layers += [*unit(channels, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, classes)]
+    return nn.Sequential(*layers)
+
+
+def measure(setting: str, size: int, batch: int, rounds: int, steps: int) -> dict[str, object]:
+    how, precision = setting.rsplit("-", 1)
+    half = precision == "bfloat16"
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    classes = 10 if size <= 64 else 1000
+    # channels last pays with half precision; in float32 the usual order is the faster one
+    order = torch.channels_last if half else torch.contiguous_format
+    network = mobilenet_v2(size <= 64, classes).cuda().to(memory_format=order)
+    optimizer = torch.optim.SGD(network.parameters(), 0.01, 0.9, weight_decay=1e-4, nesterov=True)
+    kernels = [p for p in network.parameters() if p.ndim > 1]
+    masks = [(torch.rand_like(p) > 0.5).float() for p in kernels]
+    images = torch.randn(batch, 3, size, size, device="cuda").to(memory_format=order)
+    labels = torch.randint(0, classes, (batch,), device="cuda")
+
+    def loss_of(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            return nn.functional.cross_entropy(network(images), labels)
+
+    modes = {"eager": None, "compile": "default", "compile-graphs": "reduce-overhead"}
+    work = torch.compile(loss_of, mode=modes[how]) if modes[how] else loss_of
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        work(images, labels).backward()
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_mul_(kernels, masks)
+
+    began = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - began
+    each = []
+    for turn in range(rounds + 2):
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        if turn > 1:
+            each.append((time.perf_counter() - began) / steps)
+    return {
+        "hardware": torch.cuda.get_device_name(), "what": f"PyTorch {torch.__version__} {how}", "size": size,
+        "batch": batch, "precision": precision, "first_seconds": first, "step_ms": 1e3 * median(each),
+        "images_per_second": batch / median(each), "memory_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--setting", nargs="+", default=["eager-float32", "eager-bfloat16", "compile-bfloat16"])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=20)
+    arguments = parser.parse_args()
+    for setting in arguments.setting:
+        row = measure(setting, arguments.size, arguments.batch, arguments.rounds, arguments.steps)
+        print(json.dumps(row), flush=True)
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What a measurement ran on, and how busy it kept it, as the driver's own counters say (NVML, by nvidia-smi)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from types import TracebackType
+from typing import Self
+
+from sweep.compiled import gpu_name
+
+
+def hardware() -> str:
+    """
+    >>> hardware() != ""
+    True
+    """
+    return gpu_name() or f"{os.cpu_count()} cores {platform.machine()}"
+
+
+class Utilisation:
+    """Share of the time in which the GPU had work, in percent; None without a GPU."""
+
+    def __init__(self) -> None:
+        self.percent: float | None = None
+        self._watch: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        if gpu_name():
+            words = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+            self._watch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch:
+            self._watch.terminate()
+            seen = [float(line) for line in self._watch.communicate()[0].split("\n") if line.strip().isdigit()]
+            # the first sample tells of the time before
+            self.percent = sum(seen[1:]) / len(seen[1:]) if len(seen) > 1 else None

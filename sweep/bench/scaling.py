@@ -1,0 +1,109 @@
+"""From one device to all, each with the same share of the batch: what summing gradients and waiting for images cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import tensorflow as tf
+
+from sweep.data import open_dataset
+from sweep.data.feed import PER_REPLICA, Resident
+from sweep.devices import Devices, first
+from sweep.experiment import Experiment
+from sweep.program import Program
+from sweep.recipe import Epoch, epoch_of
+
+
+@dataclass(frozen=True)
+class Scaling:
+    devices: int
+    batch: int  # over all of them
+    step_ms: float  # median
+    images_per_second: float
+    epoch_seconds: float  # of the data set that was read
+    efficiency: float  # images/s ÷ (devices × images/s of one)
+    all_reduce_ms: float  # the sum over devices, by itself
+    all_reduce_share: float  # of a step, if nothing hides it
+    data_wait_share: float  # of the time, spent waiting for images
+
+
+def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> list[Scaling]:
+    """On 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one."""
+    dataset = open_dataset(experiment.data)
+    counts = sorted({1, devices.replicas} | {2**k for k in range(10) if 2**k < devices.replicas})
+    found: list[Scaling] = []
+    for count in counts:
+        part = first(devices, count)
+        recipe = dataclasses.replace(experiment.recipe, batch=experiment.recipe.batch * count)
+        program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, part)
+        program.load(program.network.initial(0))
+        epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
+        steps_here = min(steps, program.steps)
+        times = list(_timed(program, epoch, rounds + 1, steps_here))[1:]
+        each = median(total for total, _ in times) / steps_here
+        reduce = _all_reduce(program, part) if count > 1 else 0.0
+        rate = recipe.batch / each
+        single = found[0].images_per_second if found else rate
+        found.append(
+            Scaling(
+                count,
+                recipe.batch,
+                1e3 * each,
+                rate,
+                len(dataset.train) / rate,
+                rate / (count * single),
+                1e3 * reduce,
+                reduce / each,
+                sum(wait for _, wait in times) / sum(total for total, _ in times),
+            )
+        )
+    return found
+
+
+def _timed(program: Program, epoch: Epoch, rounds: int, steps: int) -> Iterator[tuple[float, float]]:
+    """Seconds of `steps` steps, and how many of them were spent waiting for images."""
+    feed = program.feed(program.dataset.train)
+    for _ in range(rounds):
+        began, waited = time.perf_counter(), 0.0
+        if isinstance(feed, Resident):
+            program.run(epoch, 0, steps)
+        else:
+            batches = feed.batches(epoch.order[:steps], epoch.seeds[:steps])
+            for step in range(steps):
+                asked = time.perf_counter()
+                batch = next(batches)
+                waited += time.perf_counter() - asked
+                program.run(epoch, step, step + 1, batch)
+        program.take_sums()
+        yield time.perf_counter() - began, waited
+
+
+def _all_reduce(program: Program, devices: Devices, times: int = 20) -> float:
+    """Seconds of summing over the devices what a step sums, by itself."""
+    length = sum(program.network.size(role) for role in ("kernel", "other", "statistic")) + 2
+    with devices.strategy.scope():
+        vector = tf.Variable(tf.ones(length), trainable=False, **PER_REPLICA)
+
+    def summed() -> Any:
+        context = tf.distribute.get_replica_context()
+        vector.assign(context.all_reduce(tf.distribute.ReduceOp.SUM, vector.read_value()) / devices.replicas)
+
+    @tf.function
+    def several() -> None:
+        for _ in tf.range(times):
+            devices.strategy.run(summed)
+
+    def once() -> float:
+        began = time.perf_counter()
+        several()
+        for value in devices.strategy.experimental_local_results(vector):
+            value.numpy()
+        return (time.perf_counter() - began) / times
+
+    once()
+    return median(once() for _ in range(5))

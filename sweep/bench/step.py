@@ -1,0 +1,107 @@
+"""How long a training step takes, and what the mask costs: variants interleaved in one run, medians compared."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import tensorflow as tf
+
+from sweep.bench.hardware import Utilisation, hardware
+from sweep.bench.roofline import Rates
+from sweep.data import open_dataset
+from sweep.devices import Devices
+from sweep.experiment import Experiment
+from sweep.masks import by_quantile
+from sweep.program import Program
+from sweep.recipe import Epoch, epoch_of
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one variant of the step. None: not known here."""
+
+    hardware: str
+    model: str
+    width: float
+    size: int
+    precision: str
+    batch: int  # over all devices
+    devices: int
+    variant: str  # masked or unmasked
+    first_seconds: float | None = None  # first call: tracing and compiling
+    step_ms: float | None = None  # median
+    images_per_second: float | None = None
+    epoch_seconds: float | None = None  # of as many images as the usual data set of this size has
+    utilisation: float | None = None  # percent, of the GPU
+    memory_gib: float | None = None  # peak on the device, both variants
+    roofline: float | None = None  # the least time the hardware allows ÷ the time taken
+    failure: str = ""
+
+
+def time_steps(
+    experiment: Experiment, devices: Devices, masks: tuple[bool, ...], rounds: int, steps: int, rates: Rates | None
+) -> list[Timing]:
+    """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each."""
+    recipe, variants = experiment.recipe, ["masked" if mask else "unmasked" for mask in masks]
+    known = (
+        hardware(), experiment.model.name, experiment.model.width, experiment.data.image_size, recipe.precision,
+        recipe.batch, devices.replicas,
+    )  # fmt: skip
+    try:
+        first, each, busy, memory, network = _measure(experiment, devices, masks, rounds, steps)
+    except tf.errors.ResourceExhaustedError:
+        return [Timing(*known, variant, failure="out of memory") for variant in variants]
+    least = rates.seconds(network, recipe.batch // devices.replicas, recipe.precision) if rates else None
+    return [
+        Timing(
+            *known,
+            variant,
+            first[i],
+            1e3 * median(each[i]),
+            recipe.batch / median(each[i]),
+            usual_images(experiment.data.image_size) / recipe.batch * median(each[i]),
+            busy,
+            memory,
+            least / median(each[i]) if least else None,
+        )
+        for i, variant in enumerate(variants)
+    ]
+
+
+def usual_images(size: int) -> int:
+    """In an epoch of CIFAR-10, or of ImageNet."""
+    return 50_000 if size <= 64 else 1_281_167
+
+
+def _measure(experiment, devices, masks, rounds, steps):  # type: ignore[no-untyped-def]
+    if devices.kind == "GPU":
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    dataset = open_dataset(experiment.data)
+    programs = [Program(experiment, dataset, devices, use_mask=mask) for mask in masks]
+    epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
+    first: list[float] = []
+    for program in programs:
+        weights = program.network.initial(0)
+        program.load(weights, by_quantile(weights.kernels, 0.5).mask if program.use_mask else None)
+        first.append(seconds(program, epoch, 1))
+        seconds(program, epoch, steps)
+    each: list[list[float]] = [[] for _ in programs]
+    with Utilisation() as busy:
+        for turn in range(rounds):
+            for i in np.roll(np.arange(len(programs)), turn):
+                each[i].append(seconds(programs[i], epoch, steps) / steps)
+    memory = None
+    if devices.kind == "GPU":
+        memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
+    return first, each, busy.percent, memory, programs[0].network
+
+
+def seconds(program: Program, epoch: Epoch, steps: int) -> float:
+    """Of so many steps, until the device is done."""
+    began = time.perf_counter()
+    program.run(epoch, 0, steps)
+    program.take_sums()
+    return time.perf_counter() - began
