@@ -73,8 +73,7 @@ def chain(
         jobs.append(_dense(experiment, folder, missing.dense))
     if missing.masks:
         # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
-        text = _script(experiment, folder, "masks", 0, [f"{_lottery(experiment)} masks {_quoted(folder)}"])
-        jobs.append(Job("masks", "masks", (("afterany", "dense"),), text))
+        jobs.append(_masks(experiment, folder))
     arrays: list[Job] = []
     for first, indices in _windows(missing.cells[:now], max_array_size):
         # of several arrays each waits for the one before, so that no more cells run at a time than were asked for
@@ -151,6 +150,14 @@ def _dense(experiment: Experiment, folder: Path, numbers: Sequence[int]) -> Job:
     work = [f"seeds=({seeds})", *_watched(command)]
     text = _script(experiment, folder, "dense", cluster.gpus_per_node, work, options)
     return Job("dense", "dense", (), text, 0, tuple(numbers))
+
+
+def _masks(experiment: Experiment, folder: Path) -> Job:
+    """Masks, and where a cell has another number of GPUs than the dense run: its step, compiled once for all cells."""
+    cluster, command = experiment.cluster, f"{_lottery(experiment)} masks {_quoted(folder)}"
+    gpus = cluster.gpus_per_cell if cluster.gpus_per_cell != cluster.gpus_per_node else 0
+    text = _script(experiment, folder, "masks", gpus, [f"{command} --warm-up" if gpus else command])
+    return Job("masks", "masks", (("afterany", "dense"),), text)
 
 
 def _cells(

@@ -11,6 +11,14 @@ import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sweep.data import Images
+
+if TYPE_CHECKING:
+    from sweep.program import Program
 
 FLAG = "--tf_xla_persistent_cache_directory"
 
@@ -23,6 +31,22 @@ def keep_compiled(folder: Path) -> None:
     place = folder / re.sub(r"\W+", "-", f"{gpu}-tensorflow-{version('tensorflow')}")
     place.mkdir(parents=True, exist_ok=True)
     os.environ["TF_XLA_FLAGS"] = f"{flags} {FLAG}={place}".strip()
+
+
+def compile_all(program: Program) -> None:
+    """What a training will need: a step at every image size of the recipe, and the evaluation of each split."""
+    from sweep.recipe import epoch_of, size_at
+
+    recipe, data = program.recipe, program.dataset
+    program.load(program.network.initial(0))
+    sizes = [size_at(recipe, epoch, data.image_size) for epoch in range(recipe.epochs)]
+    for size in sorted(set(sizes)):
+        epoch = epoch_of(recipe, 0, sizes.index(size), len(data.train), data.image_size)
+        program.run(epoch, 0, 1, next(program.feed(data.train).batches(epoch.order, epoch.seeds)))
+    for split in (data.validation, data.test):
+        if len(split):
+            whole = isinstance(split, Images)  # the compiled loop is as long as the split
+            program.evaluate(split if whole else split.take(np.arange(min(len(split), max(recipe.batch, 256)))))
 
 
 def gpu_name() -> str:

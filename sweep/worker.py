@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep import claim, store
+from sweep.compiled import compile_all, gpu_name, keep_compiled
 from sweep.errors import Diverged, Interrupted, Refused, Stuck
 from sweep.experiment import Experiment
 from sweep.plan import Cell, cells
@@ -89,6 +90,7 @@ class Worker:
 
     @cached_property
     def program(self) -> Program:
+        keep_compiled(self.home.root / "compiled")
         from sweep.data import open_dataset
         from sweep.devices import prepare
         from sweep.program import Program
@@ -98,6 +100,13 @@ class Worker:
         if not self.quiet:
             console.print(str(program))
         return program
+
+    def warm_up(self) -> bool:
+        """Compile ahead for others, where there is a GPU to compile for."""
+        if not gpu_name():
+            return False
+        compile_all(self.program)
+        return True
 
     def perform(self, task: str) -> None:
         """Do the task, unless it is done."""

@@ -72,6 +72,11 @@ def test_the_text_of_a_script_is_pinned(part):
     assert script(part, asking()) == (GOLDEN / f"{part}.sh").read_text()
 
 
+def test_a_cell_of_as_many_gpus_as_the_dense_run_needs_nothing_compiled_ahead():
+    text = script("masks", asking(gpus_per_cell=4))
+    assert option(text, "gres") is None and "--warm-up" not in text
+
+
 @pytest.mark.parametrize("folder", [FOLDER, Path("my results/it's $HOME")], ids=["plain", "awkward"])
 @pytest.mark.parametrize("part", PARTS)
 def test_bash_reads_every_script(part, folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.plan import cells
-from sweep.progress import console
+from sweep.progress import console, duration
 from sweep.store import Store
 from sweep.worker import Failure, Worker, dense_task, find_cell
 
@@ -74,7 +75,12 @@ def train(
     return _told(failures)
 
 
-def masks(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+def masks(
+    experiment: str,
+    *overrides: Override,
+    results: Results = RESULTS,
+    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every cell will need")] = False,
+) -> int:
     """The masks of every dense run that is done. In a SLURM job, cells that wait also get their predicted time limit.
 
     Example: lottery masks cifar10_resnet20
@@ -88,6 +94,12 @@ def masks(experiment: str, *overrides: Override, results: Results = RESULTS) -> 
             failures.append(failure)
         else:
             show.dense_summary(home, seed)
+    if warm_up and len(failures) < len(home.experiment.seeds):
+        began = time.monotonic()
+        if worker.warm_up():
+            console.print(f"compiled ahead for the cells in {duration(time.monotonic() - began)}")
+        else:
+            console.print("nothing to compile ahead: there is no GPU here")
     if "SLURM_JOB_ID" in os.environ and len(failures) < len(home.experiment.seeds):
         limit = arrays.limit_times(home)
         console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")

@@ -5,7 +5,9 @@
 #SBATCH --qos=long
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
-#SBATCH --cpus-per-task=6
+#SBATCH --cpus-per-task=12
+#SBATCH --gres=gpu:2
+#SBATCH --mem=80G
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=results/small-0123abcdef/slurm/logs/masks.out
@@ -15,4 +17,4 @@ set -eo pipefail
 module load cuda
 source .venv/bin/activate
 echo "$(date -Is) job $SLURM_JOB_ID on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-lottery masks results/small-0123abcdef
+lottery masks results/small-0123abcdef --warm-up

@@ -1,0 +1,75 @@
+"""What XLA compiled is kept for the other tasks of a sweep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sweep import compiled
+
+TRAIN = """
+import sys
+from pathlib import Path
+from sweep import compiled
+compiled.gpu_name = lambda: "a GPU"  # this process compiles for the CPU; the folder is kept the same way
+compiled.keep_compiled(Path(sys.argv[1]))
+from sweep.data import open_dataset
+from sweep.devices import prepare
+from sweep.program import Program
+from tests.conftest import tiny
+experiment = tiny(xla="on", layers="plain")
+program = Program(experiment, open_dataset(experiment.data), prepare())
+compiled.compile_all(program)
+print(program.weights().kernels.tobytes().hex()[:64])
+"""
+
+
+def test_many_processes_fill_one_folder_and_a_later_one_compiles_nothing(tmp_path):
+    def start() -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", TRAIN, str(tmp_path / "compiled")]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    together = [start() for _ in range(3)]
+    answers = {process.communicate()[0] for process in together}
+    assert [process.returncode for process in together] == [0, 0, 0] and len(answers) == 1
+    (folder,) = (tmp_path / "compiled").iterdir()
+    assert folder.name.startswith("a-GPU-tensorflow-2-")
+    entries = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert entries and all(name.endswith(".pb") for name in entries)  # nothing half written is left
+    later = start()
+    assert later.communicate()[0] in answers
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == entries
+
+
+def test_nothing_is_kept_where_there_is_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    compiled.keep_compiled(tmp_path / "compiled")
+    assert "TF_XLA_FLAGS" not in os.environ and not (tmp_path / "compiled").exists()
+
+
+def test_the_folder_a_user_chose_is_left_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiled, "gpu_name", lambda: "a GPU")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=mine")
+    compiled.keep_compiled(tmp_path)
+    assert os.environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=mine"
+
+
+def test_other_flags_of_a_user_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiled, "gpu_name", lambda: "a GPU")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=1")
+    compiled.keep_compiled(tmp_path)
+    assert os.environ["TF_XLA_FLAGS"].startswith("--tf_xla_auto_jit=1 --tf_xla_persistent_cache_directory=")
+
+
+@pytest.mark.parametrize(("answer", "name"), [("echo NVIDIA H200; echo NVIDIA H200", "NVIDIA H200"), ("exit 9", "")])
+def test_the_driver_tells_the_name_of_the_gpu(answer, name, monkeypatch, tmp_path):
+    script = tmp_path / "nvidia-smi"
+    script.write_text(f"#!/bin/sh\n{answer}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert compiled.gpu_name() == name
