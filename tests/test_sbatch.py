@@ -73,7 +73,7 @@ def test_the_text_of_a_script_is_pinned(part):
 
 
 def test_a_cell_of_as_many_gpus_as_the_dense_run_needs_nothing_compiled_ahead():
-    text = script("masks", asking(gpus_per_cell=4))
+    text = script("masks", asking(dataclasses.replace(CLUSTER, gpus_per_cell=4)))
     assert option(text, "gres") is None and "--warm-up" not in text
 
 
