@@ -171,8 +171,10 @@ class Program:
         def step(batch: Any, i: Tensor) -> None:
             self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size)
 
-        for i in tf.range(first, last):
+        i = first  # a tf.range would be compiled anew for every length
+        while i < last:
             self.devices.strategy.run(step, args=(batch, i))
+            i += 1
 
     def _replica_step(self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int) -> None:
         replicas, context = self.devices.replicas, tf.distribute.get_replica_context()

@@ -19,10 +19,17 @@ compiled.keep_compiled(Path(sys.argv[1]))
 from sweep.data import open_dataset
 from sweep.devices import prepare
 from sweep.program import Program
+from sweep.recipe import epoch_of
 from tests.conftest import tiny
 experiment = tiny(xla="on", layers="plain")
 program = Program(experiment, open_dataset(experiment.data), prepare())
 compiled.compile_all(program)
+(folder,) = Path(sys.argv[1]).iterdir()
+before = len(list(folder.iterdir()))
+epoch = epoch_of(experiment.recipe, 0, 1, len(program.dataset.train), program.dataset.image_size)
+program.run(epoch, 0, 3)  # other lengths and another epoch are data, not other programs
+program.run(epoch, 1, 3)
+assert len(list(folder.iterdir())) == before
 print(program.weights().kernels.tobytes().hex()[:64])
 """
 
