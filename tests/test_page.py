@@ -135,6 +135,24 @@ def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
         time.sleep(0.05)
 
 
+def test_hovering_over_a_ticket_tells_its_numbers(browser, swept):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
+    open_page(browser, swept)
+    for chart, mark in (("grid", ".mark-rect.role-mark path"), ("curves", ".mark-symbol.role-mark path")):
+        found = browser.find_elements(By.CSS_SELECTOR, f"#{chart} {mark}")[5]
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        ActionChains(browser).move_to_element(found).move_by_offset(1, 1).perform()
+        deadline, told = time.monotonic() + 10, ""
+        while "accuracy" not in told:
+            assert time.monotonic() < deadline, chart
+            time.sleep(0.05)
+            told = "".join(e.text for e in browser.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible"))
+        assert re.search(r"accuracy\s+8\d\.\d\d", told)
+        ActionChains(browser).move_to_element(browser.find_element(By.CSS_SELECTOR, "h1")).perform()
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 def test_nothing_sticks_out_of_a_phone_or_a_desk(browser, swept, width):
     browser.set_window_size(width, 900)

@@ -133,10 +133,11 @@ def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X("rewind epoch:O", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("left:O", title="remaining weights", sort=list(dict.fromkeys(order))),
+        # of square and text alike: the pointer over a square is mostly over its text
+        tooltip=["left:O", "rewind epoch:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
     )
     squares = base.mark_rect().encode(
         color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False),
-        tooltip=["left:O", "rewind epoch:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
     )
     text = base.mark_text().encode(
         text=alt.Text("accuracy:Q", format=".2f"),
