@@ -69,3 +69,8 @@ def refusal(call: Callable[[], object]) -> str:
 
 def files_under(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def content(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file below a folder, with what changes when it is written."""
+    return {name: ((folder / name).stat().st_ino, (folder / name).stat().st_mtime_ns) for name in files_under(folder)}

@@ -1,0 +1,71 @@
+"""A folder with a small experiment in it, and the command `lottery`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sweep import cli
+from sweep.store import open_store
+from tests import made_up
+
+SMALL = """
+model: {name: mobilenet_v2_small, width: 0.35}
+data: {name: digits}
+recipe: {epochs: 4, batch: 8}
+prune: {quantiles: [0.5, 0.9], rewind_epochs: [0, 2]}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working folder with the experiment file small.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
+
+
+@pytest.fixture
+def home(here):
+    """The results folder of small.yaml, with nothing done yet."""
+    experiment = made_up.experiment()
+    return open_store(experiment, here / "results" / experiment.folder)
+
+
+@pytest.fixture
+def lottery(monkeypatch, capsys):
+    """Runs the command in this process: its status and what it said."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lottery", *words])
+        capsys.readouterr()
+        status = cli.main()
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def unfinished(home):
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4)
+    made_up.epochs(made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, kept=1, prunable=2), 4)
+    made_up.epochs(made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan"), 1)
+    made_up.epochs(home.cell("ticket-q0.5-k2-seed0"), 3)
+    (home.cell("ticket-q0.5-k2-seed0") / "checkpoint.h5").touch()
+    return home
+
+
+@pytest.fixture
+def weighed(home):
+    """A final snapshot, and its weights."""
+    weights = made_up.network().initial(1)
+    made_up.write_snapshot(home, weights, None)
+    return home, weights
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "sweep.cli", *words], capture_output=True, text=True, check=False)

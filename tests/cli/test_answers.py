@@ -1,0 +1,201 @@
+"""What the command answers: the plan, the status, the report, the weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep.cli import show
+from sweep.plan import cells
+from sweep.store import open_store
+from sweep.weights import QUANTILES
+from tests import made_up
+from tests.made_up import content, files_under
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+
+# ---- which experiment is meant
+
+
+@pytest.mark.parametrize("word", ["small.yaml", "small", "{folder}", "results/{folder}", "results/{folder}/"])
+def test_an_experiment_is_a_file_a_name_or_a_results_folder(home, lottery, word):
+    status, said, _ = lottery("plan", word.format(folder=home.experiment.folder), "--json")
+    assert status == 0
+    assert json.loads(said)["folder"] == f"results/{home.experiment.folder}"
+
+
+def test_results_may_be_anywhere(here, lottery):
+    experiment = made_up.experiment()
+    open_store(experiment, here / "elsewhere" / experiment.folder)
+    for word in ("small.yaml", "small"):
+        _, said, _ = lottery("plan", word, "--json", "--results", "elsewhere")
+        assert json.loads(said)["folder"] == f"elsewhere/{experiment.folder}"
+
+
+def test_an_override_of_a_finished_experiment_may_only_change_where_and_how(home, lottery):
+    assert lottery("plan", "small", "cluster.nodes=3")[0] == 0
+    assert lottery("plan", "small", "recipe.batch=16")[0] == 2
+
+
+# ---- plan
+
+
+def test_the_plan_lists_every_cell_in_its_order(here, lottery):
+    status, said, _ = lottery("plan", "small.yaml")
+    assert status == 0
+    listed = re.findall(r"│ (\d+) │ (\S+) +│ (\d+) ", said)
+    plan = cells(made_up.experiment())
+    assert listed == [(str(i), cell.slug, str(4 - cell.rewind_epoch)) for i, cell in enumerate(plan)]
+    assert "4 cells, 12 epochs; times are predicted once the dense run has been measured" in said
+    assert files_under(here) == ["small.yaml"]
+
+
+def test_the_plan_for_a_script_is_json(here, lottery):
+    status, said, _ = lottery("plan", "small.yaml", "--json")
+    found = json.loads(said)["cells"]
+    assert status == 0
+    assert [row["cell"] for row in found] == [cell.slug for cell in cells(made_up.experiment())]
+    assert found[3] == {
+        "index": 3,
+        "cell": "ticket-q0.9-k2-seed0",
+        "kind": "ticket",
+        "rewind_epoch": 2,
+        "epochs": 2,
+        "seconds": None,
+    }
+
+
+def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery):
+    made_up.epochs(home.dense(0), 3, seconds=19.5)  # and half a second of evaluation
+    _, said, _ = lottery("plan", "small", "--json")
+    assert [row["seconds"] for row in json.loads(said)["cells"]] == [80.0, 80.0, 40.0, 40.0]
+    _, said, _ = lottery("plan", "small", "cluster={nodes: 1, gpus_per_node: 2}")
+    assert "4 cells, 12 epochs: 4 min 00 s one after the other" in said
+    assert "at least 2 min 00 s with 2 at a time" in said
+
+
+def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
+    from slurm import sbatch
+
+    _, said, _ = lottery("plan", "small", "--on", "slurm")
+    chain = sbatch.chain(home.experiment, home.root.resolve(), sbatch.everything(home.experiment))
+    assert [job.part for job in chain] == ["dense", "masks", "cells", "report"]
+    assert all(job.text in said for job in chain)
+    assert lottery("sweep", "small", "--on", "slurm", "--dry-run")[1] in said
+
+
+# ---- status and report, from files alone
+
+
+def test_the_status_tells_what_is_done_begun_failed_and_waiting(unfinished, lottery):
+    status, said, _ = lottery("status", "small", "--json")
+    assert status == 0
+    assert [(s["task"], s["state"], s["epoch"], s["note"], s["top1"]) for s in json.loads(said)] == [
+        ("dense-seed0", "done", 4, "", 0.75),
+        ("ticket-q0.5-k0-seed0", "done", 4, "", 0.7),
+        ("ticket-q0.9-k0-seed0", "failed", 1, "loss is nan", None),
+        ("ticket-q0.5-k2-seed0", "begun", 3, "", None),
+        ("ticket-q0.9-k2-seed0", "waiting", 0, "", None),
+    ]
+
+
+def test_the_status_counts_and_gives_reasons(unfinished, lottery):
+    before = content(unfinished.root)
+    _, said, _ = lottery("status", "small")
+    assert "2 done, 1 begun, 1 waiting, 1 failed" in said
+    assert re.search(r"ticket-q0.9-k0-seed0 +│ failed +│ 1/4 +│ +│ loss is nan", said)
+    assert re.search(r"dense-seed0 +│ done +│ 4/4 +│ 75.00%", said)
+    assert content(unfinished.root) == before
+
+
+def test_the_status_shows_a_reason_as_it_is_and_whole(unfinished, lottery):
+    reason = "no room on [/job:localhost/replica:0] for [[{{node a}}]] :smile: " + "word " * 30
+    made_up.fail(unfinished, "ticket-q0.9-k0-seed0", reason.strip())
+    status, said, _ = lottery("status", "small")
+    cells = [line.rpartition("│")[0].rpartition("│")[2].strip() for line in said.splitlines() if "│" in line]
+    assert status == 0
+    assert reason.replace(" ", "") in "".join(cells).replace(" ", "")
+
+
+def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery):
+    status, said, _ = lottery("status", "small.yaml")
+    assert (status, "5 waiting" in said) == (0, True)
+    assert files_under(here) == ["small.yaml"]
+
+
+def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unfinished, lottery):
+    status, said, _ = lottery("report", "small")
+    assert status == 0
+    assert re.search(r"50.0% +│ 0 +│ 1 +│ 70.00% +│ -5.00 points +│ one seed", said)
+    assert "3 of 5 trainings are not done" in said
+    for path in re.findall(r"results/\S+/report/[\w.]+", said):
+        assert Path(path).is_file()
+    assert all(name in said for name in ("report.html", "results.csv", "results.tex", "accuracy.png"))
+
+
+def test_the_report_averages_over_seeds(here, lottery):
+    experiment = made_up.experiment(seeds=(0, 1))
+    home = open_store(experiment, here / "results" / experiment.folder)
+    for seed, top1 in ((0, 0.6), (1, 0.7)):
+        made_up.finish(home, f"dense-seed{seed}", top1 + 0.1)
+        made_up.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)
+    assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% ± 63.53 +│ -10.00 points +│ worse", lottery("report", "small")[1])
+
+
+def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
+    status, said, _ = lottery("report", "small")
+    assert (status, "5 of 5 trainings are not done" in said) == (0, True)
+    assert files_under(home.report) == ["report.html", "results.csv", "results.tex"]
+
+
+def test_the_report_for_a_script_is_json_and_writes_nothing(unfinished, lottery):
+    before = content(unfinished.root)
+    status, said, _ = lottery("report", "small", "--json")
+    assert (status, [row["test_top1"] for row in json.loads(said)]) == (0, [0.75, 0.7, None, None, None])
+    assert content(unfinished.root) == before
+
+
+# ---- weights
+
+
+def test_weights_of_all_kinds_and_prunable_ones_stand_side_by_side(weighed, lottery):
+    status, said, _ = lottery("weights", "small")
+    network = made_up.network()
+    assert status == 0
+    assert re.search("prunable weights +┃ all weights", said)
+    assert re.search(rf"count +│ {network.prunable:,} +│ {network.parameters:,} ", said)
+    assert network.prunable < network.parameters
+
+
+def test_weights_for_a_script_have_the_quantiles_of_their_magnitude(weighed, lottery):
+    home, weights = weighed
+    status, said, _ = lottery("weights", "small", "--json")
+    found = json.loads(said)
+    assert (status, list(found)) == (0, ["prunable", "all"])
+    assert QUANTILES == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    for name, values in (("prunable", weights.kernels), ("all", np.concatenate(weights))):
+        assert found[name]["count"] == values.size
+        for q in QUANTILES:
+            assert found[name][f"|w| q{q}"] == pytest.approx(np.quantile(np.abs(values), q), rel=1e-6)
+    assert not home.report.exists()
+
+
+def test_weights_come_with_a_figure(weighed, lottery):
+    home, _ = weighed
+    _, said, _ = lottery("weights", "small")
+    assert files_under(home.report) == ["weights-seed0.png", "weights-seed0.svg"]
+    assert "weights-seed0.png" in said
+    assert (home.report / "weights-seed0.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypatch):
+    names = [v.name for v in made_up.network().of("kernel")]
+    monkeypatch.setattr(show.console, "width", 200)
+    _, said, _ = lottery("weights", "small", "--layers")
+    assert re.findall(r"│ (\S+/\S+) +│", said) == names
+    assert list(json.loads(lottery("weights", "small", "--layers", "--json")[1])) == ["prunable", "all", *names]

@@ -1,0 +1,84 @@
+"""Help, completion, and how fast the command answers."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep import cli
+from tests import made_up
+from tests.cli.conftest import command
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+
+def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    status, _, _ = lottery("--install-completion", "--shell", "bash")
+    (script,) = tmp_path.rglob("completions/lottery")
+    assert status == 0 and all(name.split()[0] in script.read_text() for name in COMMANDS)
+
+
+COMMANDS = [
+    "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
+    "logs", "bench step", "wandb sync",
+]  # fmt: skip
+
+
+def test_every_command_is_tested_here_and_listed_in_the_help(lottery):
+    top = {name for name in cli.app if not name.startswith("-")}
+    assert top == {name.split()[0] for name in COMMANDS}
+    status, said, _ = lottery("--help")
+    assert status == 0
+    assert all(re.search(rf"│ {name} ", said) for name in top)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_an_example_of_it(lottery, name):
+    status, said, _ = lottery(*name.split(), "--help")
+    assert status == 0
+    example = re.search(rf"^Example: lottery {name}( .*)?$", said, re.MULTILINE)
+    assert example
+    for path in re.findall(r"experiments/\S+", example[0]):
+        assert (ROOT / path).is_file()
+
+
+ANSWERED = ["--help", "report --help", "plan small.yaml", "status small"]
+
+
+@pytest.mark.parametrize("words", ANSWERED)
+def test_looking_takes_less_than_a_second(unfinished, words):
+    """Of processor time, which other tests beside this one do not stretch; the best of three."""
+
+    def used() -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=9) >= 1:
+        before = used()
+        assert command(*words.split()).returncode == 0
+        took.append(used() - before)
+    assert 0.05 < min(took) < 1  # nothing starts in less: that would be a measurement of nothing
+
+
+def test_looking_does_not_import_tensorflow(unfinished):
+    made_up.write_snapshot(unfinished, made_up.network().initial(0), None)
+    lines = [*ANSWERED, "report small", "weights small", "plan small --sbatch", "sweep small.yaml data.name=cifar10"]
+    code = f"""
+import sys
+from sweep.cli import main
+for line in {lines}:
+    sys.argv = ["lottery", *line.split()]
+    main()
+    loaded = {{"tensorflow", "keras", "wandb"}} & set(sys.modules)
+    assert not loaded, (line, loaded)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,205 @@
+"""CIFAR-10 in every form it comes in, at a size of two images per file."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep.data import Images, open_dataset
+from sweep.data.cifar10 import CLASSES
+from sweep.experiment import Data
+from tests.images import as_folder, assert_same, refusal, splits
+
+
+def tiny_cifar() -> tuple[Images, Images]:
+    """Ten training and ten test images; class by class in the order in which class folders list them."""
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3), np.uint8)
+    labels = np.arange(10, dtype=np.int32)
+    return Images(pixels[:10], labels), Images(pixels[10:], labels)
+
+
+def planes(images: np.ndarray) -> np.ndarray:
+    return images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+
+
+def batches() -> dict[str, Images]:
+    """The files of the original archives: five batches of training images and one of test images."""
+    train, test = tiny_cifar()
+    parts = {f"data_batch_{i + 1}": train.take(np.array([2 * i, 2 * i + 1])) for i in range(5)}
+    return parts | {"test_batch": test}
+
+
+def binary_files() -> dict[str, bytes]:
+    def rows(part: Images) -> bytes:
+        return np.concatenate([part.labels.astype(np.uint8)[:, None], planes(part.images)], 1).tobytes()
+
+    files = {f"cifar-10-batches-bin/{name}.bin": rows(part) for name, part in batches().items()}
+    return files | {"cifar-10-batches-bin/batches.meta.txt": b"airplane\n", "cifar-10-batches-bin/readme.html": b"."}
+
+
+def python_files(core: str = "numpy.core") -> dict[str, bytes]:
+    """`core`: where numpy kept its arrays' constructor when the archive was made."""
+
+    def pickled(part: Images) -> bytes:
+        content = {b"batch_label": b"of 5", b"labels": part.labels.tolist(), b"data": planes(part.images)}
+        return pickle.dumps(content, protocol=3).replace(b"numpy._core", core.encode())
+
+    files = {f"cifar-10-batches-py/{name}": pickled(part) for name, part in batches().items()}
+    return files | {"cifar-10-batches-py/batches.meta": b"not read"}
+
+
+def picture_files(form: str) -> dict[str, bytes]:
+    from PIL import Image
+
+    def encoded(image: np.ndarray) -> bytes:
+        out = io.BytesIO()
+        Image.fromarray(image).save(out, form, **({"quality": 95, "subsampling": 0} if form == "jpeg" else {}))
+        return out.getvalue()
+
+    suffix = {"png": "png", "jpeg": "jpg"}[form]
+    return {
+        f"cifar10/{split}/{CLASSES[label]}/{number:04}.{suffix}": encoded(image)
+        for split, part in zip(("train", "test"), tiny_cifar(), strict=True)
+        for number, (image, label) in enumerate(zip(part.images, part.labels, strict=True))
+    }
+
+
+def as_tar(files: dict[str, bytes], path: Path, mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def cifar(path: Path, validation: int = 0):
+    return open_dataset(Data(name="cifar10", path=str(path), validation=validation))
+
+
+LOSSLESS = {
+    "binary folder": lambda at: as_folder(binary_files(), at),
+    "binary archive": lambda at: as_tar(binary_files(), at / "cifar-10-binary.tar.gz"),
+    "python folder": lambda at: as_folder(python_files(), at),
+    "python archive": lambda at: as_tar(python_files(), at / "cifar-10-python.tar.gz"),
+    "python archive of a new numpy": lambda at: as_tar(python_files("numpy._core"), at / "new.tar.gz"),
+    "folder of PNG": lambda at: as_folder(picture_files("png"), at),
+    "tar of PNG": lambda at: as_tar(picture_files("png"), at / "png.tar", "w"),
+    "tar.xz of PNG": lambda at: as_tar(picture_files("png"), at / "png.tar.xz", "w:xz"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
+@pytest.mark.parametrize("make", LOSSLESS.values(), ids=LOSSLESS)
+def test_cifar_10_is_the_same_arrays_in_every_lossless_form(make, tmp_path):
+    dataset = cifar(make(tmp_path))
+    assert (dataset.classes, dataset.image_size, dataset.channels) == (10, 32, 3)
+    for received, expected in zip((dataset.train, dataset.test), tiny_cifar(), strict=True):
+        assert_same(received, expected)
+
+
+def test_cifar_10_as_jpeg_has_the_same_labels_and_nearly_the_same_pixels(tmp_path):
+    dataset = cifar(as_tar(picture_files("jpeg"), tmp_path / "jpeg.tar", "w"))
+    for received, expected in zip((dataset.train, dataset.test), tiny_cifar(), strict=True):
+        np.testing.assert_array_equal(received.labels, expected.labels)
+        difference = received.images.astype(int) - expected.images
+        assert 0 < np.abs(difference).mean() < 6
+
+
+def test_validation_images_of_cifar_10_come_out_of_training(tmp_path):
+    dataset = cifar(as_folder(binary_files(), tmp_path), validation=4)
+    assert [len(split) for split in splits(dataset)] == [6, 4, 10]
+    assert sorted([*dataset.train.labels, *dataset.validation.labels]) == list(range(10))
+
+
+class Harmful:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+def test_a_pickle_that_would_run_code_is_refused_before_it_does(tmp_path):
+    mark = tmp_path / "ran"
+    harmful = pickle.dumps({b"data": Harmful(f"touch {mark}"), b"labels": []}, protocol=3)
+    archive = as_tar(python_files() | {"cifar-10-batches-py/data_batch_1": harmful}, tmp_path / "harmful.tar.gz")
+    assert "system in a data file); expected its archive or folder" in refusal(lambda: cifar(archive))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["eval", "numpy.load"])
+def test_a_pickle_that_names_any_other_function_is_refused(tmp_path, name):
+    module, function = ("builtins", name) if "." not in name else name.split(".")
+    content = b"c" + f"{module}\n{function}\n".encode() + b"."
+    archive = as_tar(python_files() | {"cifar-10-batches-py/test_batch": content}, tmp_path / "harmful.tar.gz")
+    assert f"({module}.{function} in a data file)" in refusal(lambda: cifar(archive))
+
+
+def cut(path: Path, share: float) -> Path:
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    return path
+
+
+BROKEN = {
+    "truncated tar.gz": lambda at: cut(LOSSLESS["binary archive"](at), 0.5),
+    "truncated python tar.gz": lambda at: cut(LOSSLESS["python archive"](at), 0.5),
+    "truncated tar": lambda at: cut(LOSSLESS["tar of PNG"](at), 0.5),
+    "truncated tar.xz": lambda at: cut(LOSSLESS["tar.xz of PNG"](at), 0.5),
+    "no archive": lambda at: as_folder({"file.tar.gz": b"<html>not found</html>"}, at) / "file.tar.gz",
+    "empty folder": lambda at: at,
+    "truncated batch": lambda at: as_folder(
+        binary_files() | {"cifar-10-batches-bin/data_batch_3.bin": b"\0" * 3000}, at
+    ),
+    "missing batch": lambda at: as_folder(
+        {name: content for name, content in binary_files().items() if "data_batch_4" not in name}, at
+    ),
+    "truncated picture": lambda at: as_folder(
+        picture_files("png") | {"cifar10/test/cat/0003.png": picture_files("png")["cifar10/test/cat/0003.png"][:900]},
+        at,
+    ),
+    "unknown class": lambda at: as_folder(
+        picture_files("png") | {"cifar10/train/zebra/0000.png": picture_files("png")["cifar10/test/cat/0003.png"]}, at
+    ),
+    "no test pictures": lambda at: as_folder(
+        {name: content for name, content in picture_files("png").items() if "/train/" in name}, at
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
+@pytest.mark.parametrize("make", BROKEN.values(), ids=BROKEN)
+def test_cifar_10_that_is_not_whole_is_refused_with_where_to_get_it(make, tmp_path):
+    path = make(tmp_path)
+    said = refusal(lambda: cifar(path))
+    assert said.startswith(f"data.path: {path} is not readable as CIFAR-10 (")
+    assert "expected its archive or folder, from https://www.cs.toronto.edu/~kriz/cifar.html" in said
+
+
+def damaged(path: Path) -> Path:
+    """The same file with 200 bytes in its middle turned around."""
+    content = np.fromfile(path, np.uint8)
+    content[len(content) // 2 :][:200] ^= 0xFF
+    content.tofile(path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["binary archive", "tar.xz of PNG"])
+def test_a_damaged_archive_is_refused(form, tmp_path):
+    path = damaged(LOSSLESS[form](tmp_path))
+    assert "is not readable as CIFAR-10" in refusal(lambda: cifar(path))
+
+
+def test_a_tar_file_cut_off_between_two_pictures_is_refused(tmp_path):
+    path = as_tar(picture_files("png"), tmp_path / "cut.tar", "w")
+    content = path.read_bytes()
+    path.write_bytes(content[: content.index(b"cifar10/test/ship/") + 10])
+    assert "no pictures under test/ship/" in refusal(lambda: cifar(path))
