@@ -118,6 +118,12 @@ def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metri
     assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
+def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
+    for epoch in epochs:
+        store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+        tracker.epoch()
+
+
 def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     """Two sittings, without training: the metrics are made up."""
     home = Store(tmp_path, dataclasses.replace(made_up.experiment(), track=Track("offline")))
@@ -126,9 +132,7 @@ def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
         raise KeyboardInterrupt
     with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
-        for epoch in (3, 4):
-            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
-            tracker.epoch()
+        train(tracker, folder, 3, 4)
         made_up.finish(home, "dense-seed0", 0.5)
     (run,) = read_back(tmp_path).values()
     assert run["fragments"] == 2
@@ -211,15 +215,11 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
     home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
     folder, id_ = home.dense(0), tracking.run_id(home.experiment, "dense-seed0")
     with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
-        for epoch in (1, 2):
-            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
-            tracker.epoch()
+        train(tracker, folder, 1, 2)
         until(lambda: [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2], 60)
         raise KeyboardInterrupt
     with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
-        for epoch in (3, 4):
-            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
-            tracker.epoch()
+        train(tracker, folder, 3, 4)
         made_up.finish(home, "dense-seed0", 0.5)
     kept = server.runs[id_]
     assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
