@@ -70,7 +70,7 @@ class Recipe:
     xla: Literal["auto", "on", "off"] = elsewhere("auto")  # auto: on GPUs (on CPU it is 4 to 6 times slower)
     layers: Literal["auto", "plain", "shaped"] = elsewhere(
         "auto"
-    )  # how they are computed; auto: shaped under XLA on GPUs
+    )  # how they are computed; auto: shaped where it is faster
     checkpoint_minutes: float = elsewhere(10.0)  # besides one at every epoch end
 
 

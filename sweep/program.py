@@ -55,9 +55,7 @@ class Program:
         self._feeds: dict[int, tuple[Split, Resident | Streamed]] = {}
         self._state = self._variables()
         self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
-        self.shaped = self.recipe.layers == "shaped" or (
-            self.recipe.layers == "auto" and self.jit and devices.kind == "GPU"
-        )
+        self.shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
         # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
         whole = self.jit and devices.replicas == 1
         compiled = partial(tf.function, jit_compile=self.jit and not whole)
@@ -81,6 +79,12 @@ class Program:
                 "moving statistics are the mean over the replicas"
             )
         return text
+
+    def _gains_by_shaping(self) -> bool:
+        # MobileNetV2 at 32 px, batch 128, bfloat16, H200: 3.55 ms a step against 5.77. On CPU, where XLA does not pay,
+        # the shaped step is slower. Networks of 3×3 convolutions alone are left to the library.
+        depthwise = any(layer.kind == "depthwise" for layer in self.network.layers)
+        return self.jit and self.devices.kind == "GPU" and depthwise
 
     # State ------------------------------------------------------------------------------------------------------
 
