@@ -133,7 +133,7 @@ def _begin(home: Store, id_: str, name: str, kind: str, config: dict[str, Any]) 
         "tags": [home.experiment.name, kind], "settings": settings,
     }  # fmt: skip
     if track.mode == "online" and not _gave_up:
-        why = _hindrance()
+        why = hindrance()
         if not why:
             try:
                 return _defined(wandb.init(mode="online", **wanted)), True
@@ -151,7 +151,7 @@ def _defined(run: Any) -> Any:
     return run
 
 
-def _hindrance() -> str:
+def hindrance() -> str:
     """Why the server cannot be used; empty where it can."""
     url = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai")
     host = url.hostname or ""

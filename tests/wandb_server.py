@@ -1,4 +1,4 @@
-"""As much of a wandb server as a run needs: it is made, resumed, and streams its rows."""
+"""As much of a wandb server as the project needs: runs are made, resumed, stream their rows; a workspace is kept."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ PROJECT = {"id": "p", "name": "lottery-sweep", "entity": ENTITY}
 
 
 class Server(ThreadingHTTPServer):
-    """`runs`: by id, what was received."""
+    """`runs`: by id, what was received. `views`: workspaces by name."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.runs: dict[str, dict[str, Any]] = {}
+        self.views: dict[str, dict[str, Any]] = {}
 
     @property
     def url(self) -> str:
@@ -77,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
     def on_Viewer(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"viewer": {"id": "u", "entity": "lab", "username": "lab", "flags": "{}", "teams": {"edges": []}}}
 
+    def on_GetDefaultEntity(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"viewer": {"id": "u", "entity": "lab"}}
+
     def on_ServerInfo(self, _: dict[str, Any]) -> dict[str, Any]:
         versions = {"max_cli_version": "0.99.0", "min_cli_version": "0.0.1"}
         return {"serverInfo": {"cliVersionInfo": versions, "latestLocalVersionInfo": None}}
@@ -111,6 +115,17 @@ class Handler(BaseHTTPRequestHandler):
     def on_CreateRunFiles(self, asked: dict[str, Any]) -> dict[str, Any]:
         files = [{"name": name, "uploadUrl": f"{self.server.url}/storage/{name}"} for name in asked["files"]]
         return {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": files}}
+
+    def on_UpsertView2(self, asked: dict[str, Any]) -> dict[str, Any]:
+        new = "id" not in asked
+        name = asked["name"] if new else next(n for n, view in self.server.views.items() if view["id"] == asked["id"])
+        view = {"id": f"v-{name}", "displayName": asked["displayName"], "spec": asked["spec"]}
+        self.server.views[name] = view
+        return {"upsertView": {"view": {"id": view["id"], "name": name}, "inserted": new}}
+
+    def on_View(self, asked: dict[str, Any]) -> dict[str, Any]:
+        found = self.server.views.get(asked["viewName"])
+        return {"project": {"allViews": {"edges": [{"node": found}] if found else []}}}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import sys
 
 from cyclopts import App
 
-from sweep.cli.find import RESULTS, Results, read_home
+from sweep.cli.find import RESULTS, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.progress import console
 
@@ -30,4 +30,17 @@ def sync(experiment: str, *, results: Results = RESULTS) -> int:
     done = subprocess.run([sys.executable, "-m", "wandb", "sync", "--yes", str(folder)], check=False)
     if done.returncode:
         raise Refused(f"wandb sync: exit status {done.returncode}; what was not brought up stays in {folder}")
+    return 0
+
+
+@app.command
+def dashboard(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+    """Make the sweep's workspace on the wandb server, or bring it up to date; without a server, write it to a file.
+
+    Example: lottery wandb dashboard cifar10_resnet20 track.mode=online
+    """
+    from sweep.dashboard import publish
+
+    path, url = publish(read_home(experiment, overrides, results))
+    console.print(f"the dashboard is at {url}" if url else f"no server was asked; the dashboard is described in {path}")
     return 0

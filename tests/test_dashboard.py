@@ -1,0 +1,96 @@
+"""The wandb workspace of a sweep: written to a file, made on a server, and brought up to date there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from sweep import dashboard, tracking
+from sweep.errors import Refused
+from sweep.experiment import Track
+from sweep.store import Store, open_store
+from tests import made_up
+from tests.wandb_server import serving
+
+KEY = "0" * 40
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    import wandb
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with serving() as made:
+        monkeypatch.setenv("WANDB_BASE_URL", made.url)
+        yield made
+    wandb.teardown()  # it remembers the server for the whole process
+
+
+def home(root, mode: str, **changes) -> Store:
+    experiment = dataclasses.replace(made_up.experiment(**changes), track=Track(mode))
+    return open_store(experiment, root / experiment.folder)
+
+
+def shown(spec: dict) -> list[str]:
+    """Everything the panels of a workspace read."""
+    panels = [panel for section in spec["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
+    return re.findall(r"[a-z_0-9:.]+", json.dumps([panel["config"] for panel in panels]))
+
+
+@pytest.mark.parametrize("mode", ["disabled", "offline"])
+def test_without_a_server_the_file_holds_what_wandb_can_read(mode, tmp_path):
+    from wandb_workspaces.workspaces.internal import WorkspaceViewspec
+
+    made = home(tmp_path, mode)
+    path, url = dashboard.publish(made)
+    written = json.loads(path.read_text())
+    assert (url, written["name"]) == ("", made.experiment.folder)
+    WorkspaceViewspec.model_validate(written["spec"])
+    for name in ("config:density.value", "config:rewind_epoch.value", "summary:test_top1", "heatmap", "validation_top1",
+                 "images_per_second", "data_wait_share"):  # fmt: skip
+        assert name in shown(written["spec"])
+    assert made.experiment.folder in json.dumps(written["spec"]["section"]["runSets"])
+
+
+def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
+    """A panel of something that no run has stays empty for ever."""
+    made = home(tmp_path, "offline")
+    folder = made_up.finish(made, "dense-seed0", 0.9)
+    logged = {"epoch", "validation_top1", "train_loss", "learning_rate", "images_per_second", "data_wait_share"}
+    summary = set(tracking._flat(json.loads((folder / "result.json").read_text())))
+    config = {"density", "rewind_epoch"}
+    spec = json.loads(dashboard.publish(made)[0].read_text())["spec"]
+    names = {name.removeprefix("summary:").removeprefix("config:").removesuffix(".value") for name in shown(spec)}
+    assert logged | config | {"test_top1", "seconds", "heatmap", "accuracy"} <= names | {"epoch"}
+    assert {"test_top1", "seconds"} <= summary
+
+
+def test_online_it_is_made_once_and_then_brought_up_to_date(server, tmp_path):
+    made = home(tmp_path, "online")
+    _, url = dashboard.publish(made)
+    assert url.startswith(server.url) and len(server.views) == 1
+    (view,) = server.views.values()
+    assert view["displayName"] == made.experiment.folder and "summary:test_top1" in shown(json.loads(view["spec"]))
+    view["spec"] = view["spec"].replace("Learning curves", "An older heading")
+    assert dashboard.publish(made)[1] == url
+    (view,) = server.views.values()
+    assert "Learning curves" in view["spec"] and "An older heading" not in view["spec"]
+
+
+def test_a_dashboard_that_was_deleted_on_the_server_is_refused_with_what_to_do(server, tmp_path):
+    made = home(tmp_path, "online")
+    dashboard.publish(made)
+    server.views.clear()
+    with pytest.raises(Refused, match=r"not found.*to make a new dashboard delete .*dashboard.json"):
+        dashboard.publish(made)
+
+
+def test_without_a_key_it_goes_to_the_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    path, url = dashboard.publish(home(tmp_path, "online"))
+    assert url == "" and "spec" in json.loads(path.read_text())
