@@ -46,7 +46,7 @@ def read_back(folder: Path) -> dict[str, dict[str, Any]]:
         said = subprocess.run(
             [*WANDB, "leet", "inspect", "--json", str(part)], capture_output=True, text=True, check=True
         )
-        found: dict[str, Any] = {"history": [], "config": {}, "summary": {}, "fragments": 1}
+        found: dict[str, Any] = {"history": [], "config": {}, "summary": {}, "system": {}, "fragments": 1}
         for line in said.stdout.splitlines():
             record = json.loads(line)
             if record["type"] == "run":
@@ -56,6 +56,8 @@ def read_back(folder: Path) -> dict[str, dict[str, Any]]:
                 found["history"].append({k: v for k, v in record["history"]["item"].items() if not k.startswith("_")})
             elif record["type"] == "summary":
                 found["summary"] |= record["summary"]["update"]
+            elif record["type"] == "stats":
+                found["system"] |= record["stats"]["item"]
         before = out.get(part.name.rpartition("-")[2])
         if before:
             found["history"] = before["history"] + found["history"]
@@ -118,6 +120,21 @@ def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metri
     assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
+@pytest.mark.drill
+def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
+    experiment = dataclasses.replace(made_up.experiment(), track=Track("offline"))
+    home = Store(tmp_path, experiment)
+    (tmp_path / "experiment.yaml").write_text(experiment_file.dump(experiment))
+    tasks = [f"cell-{i}-seed0" for i in range(80)]
+    words = [sys.executable, "-m", "tests.track_one", str(tmp_path)]
+    processes = [subprocess.Popen([*words, task]) for task in tasks]
+    assert [process.wait(600) for process in processes] == [0] * 80
+    found = read_back(tmp_path)
+    assert len(found) == 80
+    for task in tasks:
+        assert_mirrors(found[tracking.run_id(experiment, task)], home.cell(task))
+
+
 def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
     for epoch in epochs:
         store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
@@ -137,6 +154,16 @@ def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     (run,) = read_back(tmp_path).values()
     assert run["fragments"] == 2
     assert_mirrors(run, folder)
+
+
+def test_the_load_of_the_machine_is_tracked_with_the_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_X_STATS_SAMPLING_INTERVAL", "0.2")
+    home = Store(tmp_path, dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    with tracking.tracked(home, "dense-seed0", home.dense(0), None, "CPU") as tracker:
+        train(tracker, home.dense(0), 1, 2)
+        time.sleep(1.5)
+    (run,) = read_back(tmp_path).values()
+    assert run["system"]["proc.memory.rssMB"] > 1 and "memory_percent" in run["system"]
 
 
 def test_disabled_it_leaves_nothing_and_loads_nothing(tmp_path):
@@ -225,6 +252,22 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
     assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
     assert kept["summary"]["test_top1"] == 0.5 and kept["config"]["kind"] == "dense"
     assert (kept["groupName"], kept["jobType"]) == (home.experiment.folder, "dense")
+
+
+@pytest.mark.alone
+def test_logging_takes_less_than_half_a_percent_of_the_shortest_epoch(server, tmp_path):
+    """1.34 s: CIFAR-10 on an H200."""
+    recipe = dataclasses.replace(made_up.experiment().recipe, epochs=30)
+    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), recipe=recipe, track=Track("online")))
+    folder, took = home.dense(0), []
+    with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+        for epoch in range(1, 31):
+            store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
+            began = time.perf_counter()
+            tracker.epoch()
+            took.append(time.perf_counter() - began)
+    print(f"{1e3 * sum(took) / 30:.3f} ms an epoch")
+    assert 0 < sum(took) / 30 < 0.005 * 1.34
 
 
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
