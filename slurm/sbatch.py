@@ -173,6 +173,14 @@ def _cells(
     return Job(name, "cells", waits, text, first, tuple(indices))
 
 
+def tuning_script(experiment: Experiment, folder: Path, trials: int) -> str:
+    """One array element per trial of a search, each with the GPUs of a dense run."""
+    cluster = experiment.cluster
+    command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
+    options = [*_time(cluster.dense_time_limit), f"--array={ranges(range(trials))}%{cluster.nodes}"]
+    return _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
+
+
 def together(cluster: Cluster) -> int:
     """Cells at a time."""
     return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
@@ -208,7 +216,7 @@ def _script(
     first: int = 0,
 ) -> str:
     cluster = experiment.cluster
-    array = part in ("dense", "cells")
+    array = part in ("dense", "cells", "tune")
     log = log_of(folder, part, first, "%a") if array else folder / "slurm" / "logs" / f"{part}.out"
     options = [
         f"--job-name={experiment.name}-{part}",

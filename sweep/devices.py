@@ -47,6 +47,7 @@ def prepare(count: int = 0, threads: int = 0) -> Devices:
 
 
 def _set_up(count: int, threads: int) -> Devices:
+    tf.get_logger().setLevel("ERROR")  # it warns of new programs being traced, which is what a search needs
     gpus = tf.config.list_physical_devices("GPU")
     kind = "GPU" if gpus else "CPU"
     physical = gpus or tf.config.list_physical_devices("CPU")

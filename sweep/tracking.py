@@ -47,7 +47,8 @@ class Run(Tracker):
 
     def epoch(self) -> None:
         if self.live:
-            self._catch_up(self.last - 1)
+            with told("an epoch was not logged"):
+                self._catch_up(self.last - 1)
 
     def _catch_up(self, until: int) -> None:
         """Log the lines that are not mirrored yet."""
@@ -64,6 +65,15 @@ class Run(Tracker):
         self.run.finish(exit_code=1 if failed else 0)
         if not self.live:  # only now are the rows in wandb's file for sure
             store.write_json(self.folder / "wandb.json", {"epoch": self.mirrored})
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Whatever fails in wandb is said and does not fail the training: metrics.jsonl has it all."""
+    try:
+        yield
+    except Exception as error:
+        console.print(f"wandb: {what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 def run_id(experiment: Experiment, task: str) -> str:
@@ -84,7 +94,8 @@ def tracked(home: Store, task: str, folder: Path, cell: Cell | None, hardware: s
         yield tracker
         failed = False
     finally:
-        tracker.close(failed)
+        with told("the run was not closed"):
+            tracker.close(failed)
 
 
 def track_report(home: Store, paths: list[Path]) -> None:
@@ -123,6 +134,8 @@ def _begin(home: Store, id_: str, name: str, kind: str, config: dict[str, Any]) 
     import wandb
 
     track = home.experiment.track
+    if "WANDB_SWEEP_ID" in os.environ:  # the server leads a search and has named the run
+        id_ = os.environ.get("WANDB_RUN_ID", id_)
     settings = wandb.Settings(
         init_timeout=INIT_SECONDS, console="off", disable_git=True, x_save_requirements=False, silent=True,
         x_disable_meta=True, finish_timeout=30.0,

@@ -11,8 +11,11 @@ from typing import Any
 LOTTERY = [sys.executable, "-m", "sweep.cli"]
 
 
-def lottery(*words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*LOTTERY, *map(str, words)], capture_output=True, text=True, timeout=900, check=False)
+def lottery(
+    *words: object, check: int | None = 0, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*LOTTERY, *map(str, words)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
 

@@ -10,7 +10,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from slurm.queue import Silent
-from sweep.cli import bench, cluster, run, show, wandb
+from sweep.cli import bench, cluster, run, show, tune, wandb
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -21,7 +21,7 @@ app = App(
 for command in (
     run.dry_run, run.train, run.masks, run.sweep, run.ticket,
     show.plan, show.status, show.weights, show.report,
-    cluster.retry, cluster.cancel, cluster.logs,
+    cluster.retry, cluster.cancel, cluster.logs, tune.tune,
 ):  # fmt: skip
     app.command(command)
 app.command(cluster.sbatch_, name="sbatch")

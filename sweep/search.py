@@ -1,0 +1,139 @@
+"""A search for a better dense recipe: a file as wandb's sweeps have them, and the trials it asks for.
+
+The trials of `grid` and `random` are a function of the file and the experiment, so that they are the same in every
+process; `bayes` chooses by what came before, which wandb's server does. A trial is an experiment of its own, written
+as the overrides that make it from the one that is tuned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+
+METRICS = ("validation_top1", "validation_top5", "validation_loss")
+METHODS = ("grid", "random", "bayes")
+Trial = tuple[str, ...]  # overrides
+
+# share between 0 and 1 → a value between low and high, as wandb's distributions of these names draw it
+DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
+    "uniform": lambda share, low, high: low + share * (high - low),
+    "int_uniform": lambda share, low, high: math.floor(low + share * (high + 1 - low)),
+    "log_uniform_values": lambda share, low, high: math.exp(math.log(low) + share * math.log(high / low)),
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    content: dict[str, Any]  # the file, as wandb takes it
+
+    @property
+    def method(self) -> str:
+        return str(self.content["method"])
+
+    @property
+    def metric(self) -> str:
+        return str(self.content["metric"]["name"])
+
+    @property
+    def falling(self) -> bool:
+        """Whether less is better."""
+        return bool(self.content["metric"].get("goal") == "minimize")
+
+    def hash(self, experiment: Experiment) -> str:
+        text = json.dumps([experiment.hash, self.content], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def read(path: Path) -> Search:
+    """The search in a YAML file; whatever a trial could not be made of is refused."""
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise Refused(
+            f"{path}: {error.strerror}; expected a search file, such as experiments/sweeps/dry_run.yaml"
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+
+    def need(ok: bool, where: str, received: object, right: str) -> None:
+        if not ok:
+            raise Refused(f"{path}: {where}: received {received!r}, expected {right}")
+
+    need(isinstance(raw, dict), "the file", raw, "method:, metric:, parameters:")
+    unknown = set(raw) - {"method", "metric", "parameters", "run_cap", "name", "description"}
+    need(not unknown, "keys", sorted(unknown), "method, metric, parameters, run_cap, name, description")
+    need(raw.get("method") in METHODS, "method", raw.get("method"), "one of " + ", ".join(METHODS))
+    metric = raw.get("metric")
+    named = isinstance(metric, dict) and metric.get("name") in METRICS
+    need(named, "metric", metric, "name: one of " + ", ".join(METRICS) + " (the test images stay out of the choice)")
+    need(metric.get("goal") in ("maximize", "minimize"), "metric.goal", metric.get("goal"), "maximize or minimize")
+    cap = raw.get("run_cap")
+    need(cap is None or (isinstance(cap, int) and cap > 0), "run_cap", cap, "a number of trials")
+    need(
+        cap is not None or raw["method"] == "grid", "run_cap", cap, f"a number of trials, as {raw['method']} has no end"
+    )
+    parameters = raw.get("parameters")
+    need(
+        isinstance(parameters, dict) and bool(parameters),
+        "parameters",
+        parameters,
+        "fields such as recipe.learning_rate:",
+    )
+    for name, choice in parameters.items():
+        where = f"parameters.{name}"
+        need(isinstance(choice, dict), where, choice, "value:, values: or distribution:")
+        if "distribution" in choice:
+            low, high = choice.get("min"), choice.get("max")
+            need(choice["distribution"] in DISTRIBUTIONS, f"{where}.distribution", choice["distribution"],
+                 "one of " + ", ".join(DISTRIBUTIONS))  # fmt: skip
+            numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
+            need(numbers and low < high, where, choice, "min below max")
+            need(low > 0 or choice["distribution"] != "log_uniform_values", f"{where}.min", low, "more than 0")
+            need(raw["method"] != "grid", where, choice, "value: or values: in a grid")
+        else:
+            listed = isinstance(choice.get("values"), list) and bool(choice["values"])
+            need("value" in choice or listed, where, choice, "value:, values: or distribution:")
+    return Search(raw)
+
+
+def trials(search: Search, experiment: Experiment) -> list[Trial]:
+    """Every trial, in the order they are made."""
+    if search.method == "bayes":
+        raise Refused("method bayes: only wandb's server chooses by what came before; expected grid or random here")
+    choices: dict[str, Any] = search.content["parameters"]
+    cap = search.content.get("run_cap")
+    if search.method == "grid":
+        values = [[choice["value"]] if "value" in choice else choice["values"] for choice in choices.values()]
+        found = [_trial(dict(zip(choices, row, strict=True))) for row in itertools.product(*values)]
+        return found[:cap]
+    stream = np.random.Generator(np.random.Philox(int(search.hash(experiment), 16)))
+    return [_trial({name: _draw(choice, stream) for name, choice in choices.items()}) for _ in range(int(cap or 0))]
+
+
+def _draw(choice: dict[str, Any], stream: np.random.Generator) -> Any:
+    if "distribution" in choice:
+        return DISTRIBUTIONS[choice["distribution"]](stream.random(), choice["min"], choice["max"])
+    values = [choice["value"]] if "value" in choice else choice["values"]
+    return values[int(stream.integers(len(values)))]
+
+
+def _trial(chosen: dict[str, Any]) -> Trial:
+    """
+    >>> _trial({"recipe.learning_rate": 0.123456789, "recipe.nesterov": True})
+    ('recipe.learning_rate=0.123457', 'recipe.nesterov=true')
+    """
+    return tuple(
+        f"{name}={f'{value:.6g}' if isinstance(value, float) else json.dumps(value)}" for name, value in chosen.items()
+    )

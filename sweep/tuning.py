@@ -1,0 +1,110 @@
+"""Trials of a search and what became of them, as files.
+
+A folder `tune-NAME-HASH` holds the experiment that is tuned, the search, and one line per trial that was begun. A trial
+itself is an ordinary dense run in an ordinary results folder: what was tuned can be swept on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from sweep import experiment_file, search, store
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.search import Search, Trial
+from sweep.store import Store, open_store
+from sweep.worker import dense_task
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one trial."""
+
+    trial: Trial
+    folder: Path
+    state: str  # waiting, begun, failed, done
+    value: float | None  # of the search's metric, on validation images
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """One search for one experiment."""
+
+    root: Path
+    experiment: Experiment
+    search: Search
+
+    @property
+    def results(self) -> Path:
+        return self.root.parent
+
+    @property
+    def led_by(self) -> Path:
+        """Where it is on record that wandb's server leads the search, and hands out the trials."""
+        return self.root / "wandb-sweep.json"
+
+    def home(self, trial: Trial) -> tuple[Experiment, Path]:
+        experiment = experiment_file.load(self.root / "experiment.yaml", trial)
+        return experiment, self.results / experiment.folder
+
+    def begin(self, trial: Trial) -> Store:
+        """The trial's own results folder; the trial is on record from here."""
+        experiment, folder = self.home(trial)
+        home = open_store(experiment, folder)
+        if trial not in self.begun():
+            with (self.root / "trials.jsonl").open(
+                "a"
+            ) as file:  # one short write: lines of several processes stay whole
+                file.write(json.dumps(trial) + "\n")
+        return home
+
+    def begun(self) -> list[Trial]:
+        path = self.root / "trials.jsonl"
+        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def outcomes(self) -> list[Outcome]:
+        """Of every trial that was planned or begun, the best first."""
+        planned = [] if self.led_by.exists() else search.trials(self.search, self.experiment)
+        found = [self._outcome(trial) for trial in dict.fromkeys([*planned, *self.begun()])]
+        sign = 1 if self.search.falling else -1
+        return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
+
+    def _outcome(self, trial: Trial) -> Outcome:
+        experiment, folder = self.home(trial)
+        dense = Store(folder, experiment).dense(experiment.seeds[0])
+        if (dense / "result.json").exists():
+            found = store.read_json(dense / "result.json")["validation"]
+            return Outcome(trial, folder, "done", float(found[self.search.metric.removeprefix("validation_")]))
+        if (dense / "failure.json").exists():
+            return Outcome(trial, folder, "failed", None, store.read_json(dense / "failure.json")["reason"])
+        return Outcome(trial, folder, "begun" if (dense / "checkpoint.h5").exists() else "waiting", None)
+
+
+def task_of(experiment: Experiment) -> str:
+    """A trial trains the dense network once, with the first seed."""
+    return dense_task(experiment.seeds[0])
+
+
+def describe(experiment: Experiment, wanted: Search, results: Path) -> Tuning:
+    """The search as it would be; nothing is written."""
+    if not experiment.data.validation:
+        raise Refused("data.validation: received 0, expected images to choose by; the test images stay out of it")
+    return Tuning(results / f"tune-{experiment.name}-{wanted.hash(experiment)}", experiment, wanted)
+
+
+def create(tuning: Tuning) -> Tuning:
+    """Make its folder."""
+    if not (tuning.root / "search.yaml").exists():
+        tuning.root.mkdir(parents=True, exist_ok=True)
+        store.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
+        store.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
+    return tuning
+
+
+def reopen(root: Path) -> Tuning:
+    return Tuning(root, experiment_file.load(root / "experiment.yaml"), search.read(root / "search.yaml"))

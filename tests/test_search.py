@@ -1,0 +1,171 @@
+"""A search for a better recipe: its file, its trials, and what becomes of them here, on SLURM and led by a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sweep import search, store
+from sweep.errors import Refused
+from sweep.experiment import Cluster, Track
+from sweep.experiment_file import dump
+from tests import made_up
+from tests.conftest import tiny
+from tests.slurm_cluster import until
+from tests.sweeping import lottery
+from tests.wandb_server import serving
+
+RANDOM = {
+    "method": "random",
+    "metric": {"name": "validation_top1", "goal": "maximize"},
+    "run_cap": 3,
+    "parameters": {
+        "recipe.learning_rate": {"distribution": "log_uniform_values", "min": 0.001, "max": 0.1},
+        "recipe.weight_decay": {"values": [0.0, 0.001]},
+    },
+}
+GRID = RANDOM | {
+    "method": "grid",
+    "parameters": {"recipe.learning_rate": {"values": [0.01, 0.02]}, "recipe.momentum": {"value": 0.5}},
+}
+
+
+def read(tmp_path: Path, content: object) -> search.Search:
+    path = tmp_path / "search.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return search.read(path)
+
+
+# ---- the file
+
+
+def test_a_grid_has_every_combination(tmp_path):
+    grid = GRID | {"run_cap": None, "parameters": {"a": {"values": [1, 2]}, "b": {"values": [True, 0.5]}}}
+    found = search.trials(read(tmp_path, grid), made_up.experiment())
+    assert found == [("a=1", "b=true"), ("a=1", "b=0.5"), ("a=2", "b=true"), ("a=2", "b=0.5")]
+    assert search.trials(read(tmp_path, grid | {"run_cap": 3}), made_up.experiment()) == found[:3]
+
+
+def test_random_trials_are_drawn_alike_in_every_process_and_otherwise_for_another_experiment(tmp_path):
+    wanted = read(tmp_path, RANDOM | {"run_cap": 200})
+    found = search.trials(wanted, made_up.experiment())
+    assert found == search.trials(wanted, made_up.experiment()) != search.trials(wanted, tiny())
+    rates = [float(trial[0].partition("=")[2]) for trial in found]
+    assert 0.001 <= min(rates) < 0.002 and 0.05 < max(rates) <= 0.1
+    assert sum(math.log10(rate) for rate in rates) / 200 == pytest.approx(-2, abs=0.15)  # evenly on a log scale
+    assert {trial[1] for trial in found} == {"recipe.weight_decay=0", "recipe.weight_decay=0.001"}
+
+
+@pytest.mark.parametrize(("name", "values"), [("int_uniform", {"1", "2", "3"}), ("uniform", None)])
+def test_other_distributions_keep_to_their_bounds(name, values, tmp_path):
+    wanted = RANDOM | {"run_cap": 60, "parameters": {"x": {"distribution": name, "min": 1, "max": 3}}}
+    drawn = {trial[0].partition("=")[2] for trial in search.trials(read(tmp_path, wanted), made_up.experiment())}
+    assert drawn == values or (values is None and all(1 <= float(text) <= 3 for text in drawn))
+
+
+WRONG = {
+    "no method": (RANDOM | {"method": "hyperband"}, r"method: received 'hyperband', expected one of grid, random"),
+    "test accuracy": (RANDOM | {"metric": {"name": "test_top1", "goal": "maximize"}}, "test images stay out"),
+    "no goal": (RANDOM | {"metric": {"name": "validation_top1"}}, "metric.goal: received None, expected maximize or"),
+    "no end": ({k: v for k, v in RANDOM.items() if k != "run_cap"}, "run_cap: received None, expected"),
+    "unknown key": (RANDOM | {"early_terminate": {}}, r"received \['early_terminate'\], expected method, metric"),
+    "nothing to search": (RANDOM | {"parameters": {}}, "expected fields such as recipe.learning_rate"),
+    "a bare number": (RANDOM | {"parameters": {"x": 3}}, "parameters.x: received 3, expected value:, values: or"),
+    "distribution": (RANDOM | {"parameters": {"x": {"distribution": "beta"}}}, "distribution: received 'beta'"),
+    "bounds": (RANDOM | {"parameters": {"x": {"distribution": "uniform", "min": 2, "max": 1}}}, "min below max"),
+    "log of 0": (
+        RANDOM | {"parameters": {"x": {"distribution": "log_uniform_values", "min": 0, "max": 1}}}, "more than 0"),
+    "endless grid": (RANDOM | {"method": "grid"}, "expected value: or values: in a grid"),
+    "a list": ([1], "the file: received"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=WRONG)
+def test_what_no_trial_can_be_made_of_is_refused_in_one_line(content, message, tmp_path):
+    with pytest.raises(Refused, match=message) as caught:
+        read(tmp_path, content)
+    assert "\n" not in str(caught.value) and str(tmp_path / "search.yaml") in str(caught.value)
+
+
+def test_bayes_needs_the_server(tmp_path):
+    with pytest.raises(Refused, match="only wandb's server"):
+        search.trials(read(tmp_path, RANDOM | {"method": "bayes"}), made_up.experiment())
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "experiments/sweeps").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_the_searches_that_are_shipped_make_trials_of_the_experiments_of_their_name(path):
+    from sweep import experiment_file
+
+    experiment = experiment_file.load(path.parents[1] / path.name)
+    for trial in search.trials(search.read(path), experiment):
+        experiment_file.load(path.parents[1] / path.name, trial)
+
+
+# ---- what becomes of the trials
+
+
+def written(tmp_path: Path, content: dict, **changes) -> list:
+    """Files of the tiny experiment and a search; the words that tune it."""
+    (tmp_path / "tiny.yaml").write_text(dump(dataclasses.replace(tiny(epochs=2), **changes)))
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(content))
+    return ["tune", tmp_path / "tiny.yaml", "--search", tmp_path / "search.yaml", "--results", tmp_path / "results"]
+
+
+def told(words: list) -> list[dict]:
+    return json.loads(lottery(*words, "--show", "--json").stdout)
+
+
+def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_end_it(tmp_path):
+    content = GRID | {"parameters": {"recipe.learning_rate": {"values": [1e30, 0.01, 0.02]}}}
+    words = written(tmp_path, content)
+    lottery(*words)
+    found = told(words)
+    assert [one["state"] for one in found] == ["done", "done", "failed"]
+    assert found[0]["value"] >= found[1]["value"] and "loss is" in found[2]["note"]
+    for one in found[:2]:
+        result = store.read_json(Path(one["folder"]) / "dense" / "seed-0" / "result.json")
+        assert one["value"] == result["validation"]["top1"]
+    before = {
+        one["folder"]: (Path(one["folder"]) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for one in found[:2]
+    }
+    lottery(*words)
+    assert before == {name: (Path(name) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for name in before}
+
+
+def test_every_trial_is_an_element_of_a_job_array(slurm, tmp_path):
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
+    words = written(tmp_path, GRID, cluster=cluster)
+    said = lottery(*words, "--on", "slurm").stdout
+    assert "2 trials" in said
+    until(lambda: [one["state"] for one in told(words)] == ["done", "done"], 300)
+
+
+def test_the_server_hands_out_the_trials_and_its_runs_are_the_trials(tmp_path):
+    trials = [{"recipe.learning_rate": 0.01}, {"recipe.learning_rate": 0.02}]
+    words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 2}, track=Track("online"))
+    with serving() as server:
+        server.trials = list(trials)
+        environment = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
+        lottery(*words, env=os.environ | environment)
+        assert set(server.runs) == {"trial0", "trial1"} and "method: bayes" in server.searches[0]
+        for run in server.runs.values():
+            assert [row["epoch"] for row in run["history"]] == [1, 2]
+            assert "validation_top1" in run["history"][0]
+    found = told(words)
+    assert {one["trial"][0] for one in found} == {"recipe.learning_rate=0.01", "recipe.learning_rate=0.02"}
+    assert [one["state"] for one in found] == ["done", "done"]
+
+
+def test_without_the_server_the_same_file_is_searched_here(tmp_path):
+    words = written(tmp_path, RANDOM | {"run_cap": 1}, track=Track("online"))
+    clean = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"} | {"HOME": str(tmp_path)}
+    lottery(*words, env=clean)
+    assert [one["state"] for one in told(words)] == ["done"]
