@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sweep.data import Images
+from sweep.hardware import gpu_name
 
 if TYPE_CHECKING:
     from sweep.program import Program
@@ -47,20 +47,3 @@ def compile_all(program: Program) -> None:
         if len(split):
             whole = isinstance(split, Images)  # the compiled loop is as long as the split
             program.evaluate(split if whole else split.take(np.arange(min(len(split), max(recipe.batch, 256)))))
-
-
-def gpu_name() -> str:
-    """Of the first visible GPU, as its driver calls it; empty where there is none."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return ""
-    try:
-        asked = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return ""
-    return asked.stdout.partition("\n")[0].strip() if asked.returncode == 0 else ""

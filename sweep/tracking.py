@@ -88,7 +88,8 @@ def tracked(home: Store, task: str, folder: Path, cell: Cell | None, hardware: s
         yield Tracker()
         return
     kind = "dense" if cell is None else "ticket" if cell.kind == "ticket" else "control"
-    run, live = _begin(home, run_id(home.experiment, task), task, kind, _config(home, cell, hardware))
+    config = _config(home, int(task.rpartition("seed")[2]), cell, hardware)
+    run, live = _begin(home, run_id(home.experiment, task), task, kind, config)
     tracker, failed = Run(run, folder, live, home.experiment.recipe.epochs), True
     try:
         yield tracker
@@ -189,17 +190,18 @@ def _mirrored(folder: Path) -> int:
     return int(store.read_json(path)["epoch"]) if path.exists() else 0
 
 
-def _config(home: Store, cell: Cell | None, hardware: str) -> dict[str, Any]:
+def _config(home: Store, seed: int, cell: Cell | None, hardware: str) -> dict[str, Any]:
     experiment, recipe = home.experiment, home.experiment.recipe
     out: dict[str, Any] = {
         "experiment": experiment.name, "hash": experiment.hash, "model": experiment.model.name,
         "width": experiment.model.width, "data": experiment.data.name, "epochs": recipe.epochs, "batch": recipe.batch,
-        "learning_rate": recipe.learning_rate, "hardware": hardware, "kind": cell.kind if cell else "dense",
+        "learning_rate": recipe.learning_rate, "hardware": hardware, "seed": seed,
+        "kind": cell.kind if cell else "dense",
     }  # fmt: skip
     if cell:
         found = make_masks(home, cell.seed)  # or reads them
         out |= {
-            "rewind_epoch": cell.rewind_epoch, "seed": cell.seed, "density": found.density(cell.level),
+            "rewind_epoch": cell.rewind_epoch, "density": found.density(cell.level),
             "threshold": found.thresholds[str(cell.level)], cell.level.kind: cell.level.value,
         }  # fmt: skip
     return out

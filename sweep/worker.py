@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep import claim, store
-from sweep.compiled import compile_all, gpu_name, keep_compiled
+from sweep.compiled import compile_all, keep_compiled
 from sweep.errors import Diverged, Interrupted, Refused, Stuck
 from sweep.experiment import Experiment
+from sweep.hardware import gpu_name, hardware
 from sweep.plan import Cell, cells
 from sweep.progress import console
 from sweep.store import Store
@@ -125,7 +126,7 @@ class Worker:
         from sweep.training import Watch
 
         program, cell = self.program, None if kind == "dense" else find_cell(self.home.experiment, task)
-        with tracked(self.home, task, folder, cell, program.devices.kind) as tracker:
+        with tracked(self.home, task, folder, cell, hardware()) as tracker:
             watch = Watch(still_mine, tracker.epoch)
             if cell:
                 from sweep.ticket import run_cell

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sweep import compiled
+from sweep import compiled, hardware
 
 TRAIN = """
 import sys
@@ -79,4 +79,4 @@ def test_the_driver_tells_the_name_of_the_gpu(answer, name, monkeypatch, tmp_pat
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert compiled.gpu_name() == name
+    assert hardware.gpu_name() == name

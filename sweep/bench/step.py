@@ -9,11 +9,12 @@ from statistics import median
 import numpy as np
 import tensorflow as tf
 
-from sweep.bench.hardware import Utilisation, hardware
 from sweep.bench.roofline import Rates
+from sweep.bench.utilisation import Utilisation
 from sweep.data import open_dataset
 from sweep.devices import Devices
 from sweep.experiment import Experiment
+from sweep.hardware import hardware
 from sweep.masks import by_quantile
 from sweep.program import Program
 from sweep.recipe import Epoch, epoch_of

@@ -15,6 +15,7 @@ from rich.table import Table
 from sweep.cli.find import Devices
 from sweep.cli.show import Json
 from sweep.experiment import Data, Experiment, Model, Recipe, check
+from sweep.hardware import hardware
 from sweep.progress import console, show
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def scaling(
     if data:
         source = Data("folder", path=data, image_size=size, flip=True)
         experiment = dataclasses.replace(experiment, data=source)
-    from sweep.bench.hardware import hardware
     from sweep.bench.scaling import scale
     from sweep.devices import prepare
 

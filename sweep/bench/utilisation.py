@@ -1,22 +1,12 @@
-"""What a measurement ran on, and how busy it kept it, as the driver's own counters say (NVML, by nvidia-smi)."""
+"""How busy a measurement kept the GPU, as the driver's own counters say (NVML, by nvidia-smi)."""
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from types import TracebackType
 from typing import Self
 
-from sweep.compiled import gpu_name
-
-
-def hardware() -> str:
-    """
-    >>> hardware() != ""
-    True
-    """
-    return gpu_name() or f"{os.cpu_count()} cores {platform.machine()}"
+from sweep.hardware import gpu_name
 
 
 class Utilisation:
