@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from models import Network, Weights, build
 from sweep.data import Dataset, Split, augment
-from sweep.data.feed import PER_REPLICA, Resident, Streamed, feed
+from sweep.data.feed import PER_REPLICA, Feed, Resident, feed
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Experiment
@@ -52,7 +52,7 @@ class Program:
                 f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images"
             )
         self.steps = len(dataset.train) // self.recipe.batch
-        self._feeds: dict[int, tuple[Split, Resident | Streamed]] = {}
+        self._feeds: dict[int, tuple[Split, Feed]] = {}
         self._state = self._variables()
         self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
         self.shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
@@ -139,10 +139,10 @@ class Program:
 
     # Training ---------------------------------------------------------------------------------------------------
 
-    def feed(self, split: Split) -> Resident | Streamed:
+    def feed(self, split: Split) -> Feed:
         """How the split reaches the devices; made once. The split is kept with it, so that its id stays its own."""
         if id(split) not in self._feeds:
-            self._feeds[id(split)] = split, feed(split, self.devices, self.dataset.image_size)
+            self._feeds[id(split)] = split, feed(split, self.devices, self.dataset.image_size, self.data.cache)
         return self._feeds[id(split)][1]
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
@@ -202,7 +202,7 @@ class Program:
     ) -> Tensor:
         """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
         recipe = self.recipe
-        images, labels = batch if indices is None else (tf.gather(part, indices) for part in batch)
+        images, labels = self._pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
         images = self._augmented(images, share, seed)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
@@ -224,6 +224,11 @@ class Program:
         right = tf.argmax(logits, 1, labels.dtype) == labels
         sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
         return tf.concat([kernels, others, statistics / self.devices.replicas, sums], 0)
+
+    def _pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Images at the network's size, and labels; of prepared images the windows that come with them."""
+        images, labels, *windows = batch
+        return augment.resampled(images, windows[0], self.dataset.image_size) if windows else images, labels
 
     def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
         draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.devices.replicas))
@@ -273,7 +278,7 @@ class Program:
         loss, top1, top5 = (float(total) / len(split) for total in totals)
         return {"loss": loss, "top1": top1, "top5": top5}
 
-    def _evaluation(self, source: Resident | Streamed, order: Tensor, batch: Any) -> Tensor:
+    def _evaluation(self, source: Feed, order: Tensor, batch: Any) -> Tensor:
         def count(rows: Tensor, batch: Any) -> Tensor:
             each = order.shape[1] // self.devices.replicas
             share = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -291,7 +296,7 @@ class Program:
         return totals
 
     def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
-        images, labels = (tf.gather(part, tf.maximum(indices, 0)) for part in batch) if gather else batch
+        images, labels = self._pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
         logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
         real = tf.cast(indices >= 0, tf.float32)

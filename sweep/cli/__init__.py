@@ -10,7 +10,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from slurm.queue import Silent
-from sweep.cli import bench, cluster, run, show, tune, wandb
+from sweep.cli import bench, cluster, data, run, show, tune, wandb
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -27,6 +27,7 @@ for command in (
 app.command(cluster.sbatch_, name="sbatch")
 app.command(bench.app)
 app.command(wandb.app)
+app.command(data.app)
 app.register_install_completion_command()
 
 

@@ -1,7 +1,7 @@
 """Data sets, all behind one face: three splits, a number of classes, an image shape.
 
-A split is either `Images` (uint8 in memory; trained from the device's memory) or `Files` (decoded as they are
-needed). In which order a split is read is not its business: see sweep.recipe.
+A split is `Images` (uint8 in memory; trained from the device's memory), `Files` (decoded as they are needed) or
+`Shards` (prepared once, see sweep.data.shards). In which order it is read is not its business: see sweep.recipe.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -44,7 +45,15 @@ class Files:
         return Files(self.paths[indices], self.labels[indices])
 
 
-Split = Images | Files
+class Split(Protocol):
+    """Some images of a data set."""
+
+    @property
+    def labels(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: np.ndarray) -> Split: ...
 
 
 @dataclass(frozen=True)
@@ -60,9 +69,13 @@ class Dataset:
     deviation: tuple[float, ...]
 
 
+# of ImageNet's training pixels; close enough for any photographs
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
 WANTED = {
     "cifar10": "its archive or folder, from https://www.cs.toronto.edu/~kriz/cifar.html",
     "folder": "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg",
+    "shards": "a folder that lottery data prepare made",
 }
 
 
@@ -77,12 +90,13 @@ def place_of(data: Data) -> Path:
 
 def open_dataset(data: Data) -> Dataset:
     """The data set of an experiment, its validation images held out of training."""
-    from sweep.data import cifar10, digits, folder, synthetic
+    from sweep.data import cifar10, digits, folder, shards, synthetic
 
     sources: dict[str, Callable[[Data], Dataset]] = {
         "digits": digits.read,
         "cifar10": cifar10.read,
         "folder": folder.read,
+        "shards": shards.read,
         "synthetic": synthetic.read,
     }
     return sources[data.name](data)

@@ -66,3 +66,25 @@ def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor) -> t
 def resized(images: Tensor, size: int) -> Tensor:
     """Bilinear, to a square of `size` pixels."""
     return images if images.shape[1] == size else tf.cast(tf.image.resize(images, (size, size)), images.dtype)
+
+
+def resampled(images: Tensor, windows: Tensor, size: int) -> Tensor:
+    """What the windows show (shares of height and width: top, left, height, width), at `size` pixels, float32.
+
+    Bilinear where a window is enlarged, averaged over what falls into a pixel where it is reduced: two products with
+    matrices of weights, one for rows and one for columns.
+    """
+    rows = _weights(windows[:, 0], windows[:, 2], images.shape[1], size)
+    columns = _weights(windows[:, 1], windows[:, 3], images.shape[2], size)
+    high = tf.einsum("bsh,bhwc->bswc", rows, tf.cast(images, tf.float32))
+    return tf.einsum("btw,bswc->bstc", columns, high)
+
+
+def _weights(begin: Tensor, extent: Tensor, pixels: int, size: int) -> Tensor:
+    """How much each of `pixels` counts in each of `size` places along a window, `[batch, size, pixels]`."""
+    share = (tf.range(size, dtype=tf.float32) + 0.5) / size
+    centre = (begin[:, None] + extent[:, None] * share[None]) * pixels - 0.5
+    reach = tf.maximum(extent * (pixels / size), 1.0)[:, None, None]
+    distance = tf.abs(tf.range(pixels, dtype=tf.float32)[None, None] - centre[:, :, None])
+    weight = tf.maximum(1.0 - distance / reach, 0.0)
+    return weight / tf.reduce_sum(weight, 2, keepdims=True)

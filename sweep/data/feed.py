@@ -1,20 +1,26 @@
-"""How a split reaches the devices: once for all (`Images`), or batch by batch (`Files`)."""
+"""How a split reaches the devices: once for all (`Images`), or batch by batch (`Files`, `Shards`)."""
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from sweep.data import Files, Images, Split
+from sweep.data.decoded import Decoded, fits
+from sweep.data.shards import Reader, Shards
+from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
 from sweep.devices import Devices
+from sweep.progress import console
 
 Tensor = Any
-CROP_AREA = (0.08, 1.0)  # of a random resized crop, as in most ImageNet recipes
-CROP_SHAPE = (3 / 4, 4 / 3)
-MARGIN = 0.875  # of the shorter side: what a test crop shows of an image
+AHEAD = 2  # batches made while the device works on another
 
 
 class Resident:
@@ -64,6 +70,75 @@ class Streamed:
         yield from self.devices.strategy.experimental_distribute_dataset(data.with_options(options))
 
 
+class Sharded:
+    """Prepared images, fetched in threads while the device trains; windows of them are drawn there."""
+
+    def __init__(self, split: Shards, devices: Devices, cache: str) -> None:
+        self.split, self.devices = split, devices
+        self.count = len(split)
+        self.reader = open_reader(split, cache)
+        self.threads = len(os.sched_getaffinity(0))
+
+    def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
+        """Batches `(images, labels, windows)` in the given order; with seeds, windows drawn at random from them."""
+        with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(1) as ahead:
+            waiting = deque(
+                ahead.submit(self._batch, order, seeds, step, pool) for step in range(min(AHEAD, len(order)))
+            )
+            try:
+                for step in range(len(order)):
+                    batch = waiting.popleft().result()
+                    if step + AHEAD < len(order):
+                        waiting.append(ahead.submit(self._batch, order, seeds, step + AHEAD, pool))
+                    yield self._placed(batch)
+            finally:
+                for left in waiting:
+                    left.cancel()
+
+    def _batch(
+        self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor
+    ) -> tuple[np.ndarray, ...]:
+        rows, size = np.maximum(order[step], 0), self.split.prepared.size  # -1 pads the last batch of an evaluation
+        images: np.ndarray = np.empty((len(rows), size, size, 3), np.uint8)
+
+        def fetch(part: np.ndarray) -> None:
+            for i in part:
+                self.reader.pixels(int(rows[i]), images[i])
+
+        list(pool.map(fetch, np.array_split(np.arange(len(rows)), self.threads)))
+        records = self.split.records[rows]
+        heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
+        windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
+        return images, records["label"].astype(np.int64), windows
+
+    def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
+        """Each replica's part of it."""
+        replicas = self.devices.replicas
+        if replicas == 1:
+            return tuple(tf.constant(part) for part in batch)
+        each = len(batch[0]) // replicas
+
+        def part(context: Any) -> Any:
+            first = context.replica_id_in_sync_group * each
+            return tuple(tf.constant(array[first : first + each]) for array in batch)
+
+        return self.devices.strategy.experimental_distribute_values_from_function(part)
+
+
+def open_reader(split: Shards, cache: str) -> Reader:
+    """Raw images are read where they lie. Pictures are decoded once per node where there is a place to keep them."""
+    if split.prepared.format == "raw" or cache == "off":
+        return Reader(split)
+    place = cache or os.environ.get("SLURM_TMPDIR", "")
+    if not place:
+        return Reader(split)
+    if fits(split, Path(place)):
+        return Decoded(split, Path(place))
+    if cache:
+        console.print(f"data.cache: no room in {place} for the decoded {split.split} images; decoding as they are read")
+    return Reader(split)
+
+
 # Every replica keeps its own copy and computes the same new value, so that no copy has to travel; the replicas stay
 # equal to the bit because what they compute it from was summed over all of them.
 PER_REPLICA = {
@@ -72,8 +147,16 @@ PER_REPLICA = {
 }
 
 
-def feed(split: Split, devices: Devices, size: int) -> Resident | Streamed:
-    return Resident(split, devices) if isinstance(split, Images) else Streamed(split, devices, size)
+Feed = Resident | Streamed | Sharded
+
+
+def feed(split: Split, devices: Devices, size: int, cache: str = "") -> Feed:
+    if isinstance(split, Images):
+        return Resident(split, devices)
+    if isinstance(split, Shards):
+        return Sharded(split, devices, cache)
+    assert isinstance(split, Files)
+    return Streamed(split, devices, size)
 
 
 def central(path: Tensor, size: int) -> Tensor:
@@ -93,8 +176,8 @@ def random_crop(path: Tensor, seed: Tensor, size: int) -> Tensor:
         tf.shape(image),
         tf.zeros((0, 0, 4)),
         seed,
-        area_range=CROP_AREA,
-        aspect_ratio_range=CROP_SHAPE,
+        area_range=AREA,
+        aspect_ratio_range=SHAPE,
         use_image_if_no_bounding_boxes=True,
     )
     return _sized(tf.slice(image, begin, extent), size)

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep.data import WANTED, Dataset, Files, hold_out, place_of
+from sweep.data import DEVIATION, MEAN, WANTED, Dataset, Files, hold_out, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
-# of ImageNet's training pixels; close enough for any photographs
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def read(data: Data) -> Dataset:

@@ -1,0 +1,127 @@
+"""Images made ready for training: `lottery data …`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+from rich.table import Table
+
+from sweep.cli.show import Json
+from sweep.data import engine, shards
+from sweep.data.prepare import SHARD_BYTES, Options, listing, plan
+from sweep.data.sheet import contact_sheet
+from sweep.errors import Refused
+from sweep.progress import console, show
+
+app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
+
+
+@app.command
+def prepare(
+    source: Path,
+    dest: Path,
+    *,
+    format: Annotated[Literal["jpeg", "raw"], Parameter(help="Compressed pictures, or their pixels")] = "jpeg",
+    size: Annotated[int, Parameter(help="Pixels of the squares that are kept")] = 256,
+    quality: Annotated[int, Parameter(help="Of jpeg, 1 to 95")] = 90,
+    seed: Annotated[int, Parameter(help="Of the one shuffle")] = 0,
+    shard_bytes: Annotated[int, Parameter(help="About how large a shard is")] = SHARD_BYTES,
+    jobs: Annotated[int, Parameter(help="Processes; 0 = one per core")] = 0,
+    strict: Annotated[bool, Parameter(help="End with status 1 where an image was lost")] = False,
+) -> int:
+    """From class folders or tar files to shards. Run again to go on: what is there already is not made again.
+
+    SOURCE has train/CLASS/*.JPEG and val/CLASS/*.JPEG, or train.tar and val.tar of the same, or ImageNet's train tar.
+    Example: lottery data prepare imagenet shards --format jpeg
+    """
+    for ok, name, value, right in (
+        (size > 0, "--size", size, "pixels, more than 0"),
+        (1 <= quality <= 95, "--quality", quality, "1 to 95"),
+        (shard_bytes > 0, "--shard-bytes", shard_bytes, "more than 0"),
+        (jobs >= 0, "--jobs", jobs, "0 (one per core) or more"),
+    ):
+        if not ok:
+            raise Refused(f"{name}: received {value}, expected {right}")
+    if not source.is_dir():
+        raise Refused(f"{source}: no such folder; expected one with train/ and val/, or their tar files")
+    options = Options(format, size, quality, seed, shard_bytes)
+    found = listing(source)
+    made = plan(found, dest, options)
+    shards.describe(made, {"quality": quality, "seed": seed, "images": {s: len(i) for s, i in found.splits.items()}})
+    engine.prepare(found, made, options, jobs or os.cpu_count() or 1)
+    return _told(made, strict)
+
+
+def _told(made: shards.Prepared, strict: bool) -> int:
+    """What came of it, and every image that is not as it was."""
+    kept, problems = 0, list[list[str]]()
+    for split in made.counts:
+        for number in made.done(split):
+            index = shards.read_index(made, split, number)
+            kept += len(index["records"])
+            problems += index["problems"]
+    lost = [name for name, what in problems if what.startswith("lost")]
+    console.print(f"{kept} images of {len(made.classes)} classes in {sum(made.counts.values())} shards: {made.root}")
+    if problems:
+        path = made.root / "problems.txt"
+        path.write_text("".join(f"{name}: {what}\n" for name, what in sorted(problems)))
+        console.print(
+            f"WARNING: {len(lost)} images were lost and {len(problems) - len(lost)} repaired; {path} lists them"
+        )
+    return 1 if lost and strict else 0
+
+
+@app.command
+def inspect(
+    dest: Path,
+    *,
+    sheet: Annotated[Path | None, Parameter(help="Write a picture of some images of every class here (PNG)")] = None,
+    verify: Annotated[bool, Parameter(help="Read everything and compare checksums")] = False,
+    json_: Json = False,
+) -> int:
+    """What is in a folder of shards: counts, sizes, problems. With --verify, whether it is whole.
+
+    Example: lottery data inspect shards --verify --sheet sheet.png
+    """
+    made = shards.open_prepared(dest)
+    rows, broken = [], []
+    for split, count in made.counts.items():
+        indices = [shards.read_index(made, split, number) for number in made.done(split)]
+        labels = Counter(record[2] for index in indices for record in index["records"])
+        per_class = [labels[label] for label in range(len(made.classes))]
+        rows.append(
+            {
+                "split": split,
+                "images": sum(per_class),
+                "shards": len(indices),
+                "shards missing": count - len(indices),
+                "bytes": sum(index["bytes"] for index in indices),
+                "fewest in a class": min(per_class, default=0),
+                "most in a class": max(per_class, default=0),
+                "problems": sum(len(index["problems"]) for index in indices),
+                "per class": dict(zip(made.classes, per_class, strict=True)),
+            }
+        )
+        if verify:
+            broken += [(made.shard(split, n), what) for n in range(count) if (what := shards.damage(made, split, n))]
+    if sheet:
+        contact_sheet(shards.records_of(made, "train"), sheet)
+    if json_:
+        print(json.dumps({"format": made.format, "size": made.size, "splits": rows,
+                          "broken": [[str(path), what] for path, what in broken]}, indent=1))  # fmt: skip
+    else:
+        names = [name for name in rows[0] if name != "per class"]
+        table = Table(*names, title=f"{made.root}: {made.format}, {made.size} px, {len(made.classes)} classes")
+        for row in rows:
+            table.add_row(*(str(row[name]) for name in names))
+        show(table)
+        for path, what in broken:
+            console.print(f"{path}: {what}; delete it and its .json, and run lottery data prepare again")
+        if verify and not broken:
+            console.print("every shard has the checksum it was written with")
+    return 1 if broken else 0

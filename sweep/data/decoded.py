@@ -1,0 +1,60 @@
+"""Pictures that were decoded once, for all trainings of a node.
+
+A file of pixels as large as the whole split, and one byte per image that says whether it is there; both are mapped into
+memory by every process of the node that reads the split. Who needs an image that is not there decodes it and puts it
+there; two that do so at once write the same bytes, and one that is killed in between has not set the byte. So cells may
+start, stop, die and join late, each reads its own epoch in its own order, and a picture is decoded once in all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from sweep import store
+from sweep.data.shards import DESCRIPTION, Reader, Shards
+
+
+class Decoded(Reader):
+    """A reader that decodes no picture twice on this node."""
+
+    def __init__(self, shards: Shards, folder: Path) -> None:
+        super().__init__(shards)
+        size, images = shards.prepared.size, total(shards)
+        name = hashlib.sha256((shards.prepared.root / DESCRIPTION).read_bytes()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._pixels = _mapped(folder / f"{name}-{shards.split}.pixels", (images, size, size, 3))
+        self._there = _mapped(folder / f"{name}-{shards.split}.there", (images,))
+
+    def pixels(self, row: int, out: np.ndarray) -> None:
+        place = self.shards.records["row"][row]
+        if self._there[place]:
+            out[...] = self._pixels[place]
+            return
+        super().pixels(row, out)
+        self._pixels[place] = out
+        self._there[place] = 1
+
+
+def total(shards: Shards) -> int:
+    """Images of the whole split, also where only some of them are read."""
+    found = store.read_json(shards.prepared.root / DESCRIPTION)
+    return int(found["images"][shards.split])
+
+
+def fits(shards: Shards, folder: Path) -> bool:
+    """Whether the split has room there once it is decoded; what is there already counts as room."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    wanted = total(shards) * shards.prepared.size**2 * 3
+    already = sum(path.stat().st_blocks * 512 for path in folder.glob("*.pixels")) if folder.exists() else 0
+    return wanted < 0.9 * (shutil.disk_usage(existing).free + already)
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A file of zeros of this shape, made if it is new; the system gives it room as it is filled."""
+    with path.open("ab") as file:
+        file.truncate(int(np.prod(shape)))
+    return np.memmap(path, np.uint8, "r+", shape=shape)
