@@ -58,11 +58,12 @@ def read_back(folder: Path) -> dict[str, dict[str, Any]]:
                 found["summary"] |= record["summary"]["update"]
             elif record["type"] == "stats":
                 found["system"] |= record["stats"]["item"]
-        before = out.get(part.name.rpartition("-")[2])
+        id_ = part.name.split("-")[3]  # a fourth part counts fragments of one second
+        before = out.get(id_)
         if before:
             found["history"] = before["history"] + found["history"]
             found["fragments"] += before["fragments"]
-        out[part.name.rpartition("-")[2]] = found
+        out[id_] = found
     return out
 
 

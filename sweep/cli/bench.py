@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from sweep.cli.find import Devices
 from sweep.cli.show import Json
+from sweep.data import place_of
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.hardware import hardware
 from sweep.progress import console, show
@@ -112,6 +114,41 @@ def scaling(
             f"{row.data_wait_share:.1%}",
         )  # fmt: skip
     show(table)
+    return 0
+
+
+@app.command(name="input")
+def input_(
+    data: Annotated[str, Parameter(help="A folder of class folders, or one that lottery data prepare made")],
+    *,
+    size: Annotated[int, Parameter(help="Pixels the network takes")] = 224,
+    batch: int = 256,
+    rate: Annotated[float, Parameter(help="Images per second that the GPU takes (bench step)")] = 10_000,
+    cache: Annotated[str, Parameter(help="Folder of this node for decoded pictures, or off")] = "off",
+    seconds: float = 10.0,
+    json_: Json = False,
+) -> int:
+    """Images per second from a data set, per core and on this node, and the cores that keep a GPU busy.
+
+    Example: lottery bench input shards --rate 11000
+    """
+    from sweep.data.shards import DESCRIPTION
+
+    kind: Literal["shards", "folder"] = "shards" if (Path(data) / DESCRIPTION).is_file() else "folder"
+    source = Data(kind, path=data, cache=cache, image_size=size, flip=True)
+    place_of(source)
+    from sweep.bench.feeding import measure
+    from sweep.devices import prepare
+
+    found = measure(source, prepare(), batch, seconds, rate)
+    if json_:
+        print(json.dumps({"hardware": hardware(), **asdict(found)}, indent=1))
+        return 0
+    console.print(
+        f"{found.source} on {hardware()}: {found.images_per_second:.0f} images/s with {found.cores} cores, "
+        f"{found.images_per_cpu_second:.0f} per core; a GPU that takes {rate:.0f}/s needs {found.cores_needed:.1f} "
+        f"cores, and here would wait {found.data_wait_share:.0%} of its time"
+    )
     return 0
 
 

@@ -27,7 +27,8 @@ def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypa
 
 COMMANDS = [
     "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
-    "logs", "tune", "bench step", "bench scaling", "wandb sync", "wandb dashboard", "data prepare", "data inspect",
+    "logs", "tune", "bench step", "bench scaling", "bench input", "wandb sync", "wandb dashboard",
+    "data prepare", "data inspect",
 ]  # fmt: skip
 
 

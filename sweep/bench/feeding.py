@@ -1,0 +1,66 @@
+"""How fast a data set reaches the device, and how many cores keep a GPU busy with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.data import open_dataset
+from sweep.data.feed import Resident, feed
+from sweep.devices import Devices
+from sweep.errors import Refused
+from sweep.experiment import Data, Recipe
+from sweep.recipe import epoch_of
+
+
+@dataclass(frozen=True)
+class Feeding:
+    source: str
+    images: int
+    images_per_second: float  # of this node, with all its cores
+    images_per_cpu_second: float  # of one core
+    cores: int
+    rate: float  # images per second that a GPU takes
+    cores_needed: float  # to feed it
+    data_wait_share: float  # of its time, if this node feeds it
+
+
+def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float) -> Feeding:
+    """Reads training batches as a training does, for about so many seconds after the first few."""
+    dataset = open_dataset(data)
+    source = feed(dataset.train, devices, dataset.image_size, data.cache)
+    if isinstance(source, Resident):
+        raise Refused(f"{data.path or data.name}: trained from the device's memory; nothing is read while it trains")
+    batch = min(batch, len(dataset.train))
+    images, wall, cpu, number = 0, 0.0, 0.0, 0
+    while wall < seconds:
+        epoch = epoch_of(Recipe(batch=batch), 0, number, len(dataset.train), dataset.image_size)
+        before = time.perf_counter(), time.process_time()
+        for _ in source.batches(epoch.order, epoch.seeds):
+            images += batch
+        if number:  # the first epoch also opens files
+            wall += time.perf_counter() - before[0]
+            cpu += time.process_time() - before[1]
+        else:
+            images = 0
+        number += 1
+    cores = len(os.sched_getaffinity(0))
+    own = images / cpu
+    return Feeding(
+        data.path or data.name, images, images / wall, own, cores, rate, rate / own, max(0.0, 1 - images / wall / rate)
+    )
+
+
+def plain_decoding(paths: list[str], size: int, seconds: float) -> float:
+    """Images per CPU-second of what is compared with: every file opened, decoded whole and resized."""
+    from PIL import Image
+
+    images, began = 0, time.process_time()
+    while time.process_time() - began < seconds:
+        path = paths[images % len(paths)]
+        np.asarray(Image.open(path).convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
+        images += 1
+    return images / (time.process_time() - began)
