@@ -181,6 +181,18 @@ def tuning_script(experiment: Experiment, folder: Path, trials: int) -> str:
     return _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
 
 
+def preparing_scripts(cluster: Cluster, folder: Path, words: Sequence[str], parts: int) -> tuple[str, str]:
+    """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
+    experiment = Experiment(name="data", cluster=cluster)
+    command = f"{_lottery(experiment)} {shlex.join(words)}"
+    mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" --jobs "$SLURM_CPUS_PER_TASK"'
+    options = [*_time(cluster.time_limit), f"--array=0-{parts - 1}"]
+    return (
+        _script(experiment, folder, "prepare", 0, _watched(mine), options),
+        _script(experiment, folder, "summary", 0, [f'{command} --jobs "$SLURM_CPUS_PER_TASK"']),
+    )
+
+
 def together(cluster: Cluster) -> int:
     """Cells at a time."""
     return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
@@ -216,7 +228,7 @@ def _script(
     first: int = 0,
 ) -> str:
     cluster = experiment.cluster
-    array = part in ("dense", "cells", "tune")
+    array = part in ("dense", "cells", "tune", "prepare")
     log = log_of(folder, part, first, "%a") if array else folder / "slurm" / "logs" / f"{part}.out"
     options = [
         f"--job-name={experiment.name}-{part}",

@@ -21,6 +21,7 @@ from sweep.data.decoded import Decoded
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery
 
 SIZE = 32
@@ -70,7 +71,7 @@ def jpeg(source, tmp_path_factory) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def images_of(folder: Path, split: str) -> dict[str, tuple[np.ndarray, int]]:
@@ -183,6 +184,15 @@ def test_a_preparation_that_is_killed_again_and_again_ends_with_the_same_bytes(s
     assert content(tmp_path / "dest") == content(raw)
 
 
+def test_a_job_array_makes_the_same_shards_to_the_byte(slurm, source, raw, tmp_path):
+    (tmp_path / "e.yaml").write_text("cluster: {nodes: 3, cpus_per_gpu: 1}\n")
+    said = prepare(source, tmp_path / "dest", "--format", "raw", "--on", "slurm", "--cluster", tmp_path / "e.yaml")
+    assert "3 parts" in said
+    summary = tmp_path / "dest/slurm/logs/summary.out"
+    until(lambda: summary.exists() and "72 images of 3 classes" in summary.read_text(), 120)
+    assert content(tmp_path / "dest") == content(raw)
+
+
 # ---- what is wrong with images
 
 
@@ -225,6 +235,21 @@ def test_what_cannot_be_prepared_is_refused_in_one_line(place, words, message, s
 def test_a_folder_that_was_begun_otherwise_is_refused(source, raw):
     ended = lottery("data", "prepare", source, raw, "--format", "raw", "--size", 16, check=2)
     assert "begun with another" in ended.stderr and "size" in ended.stderr
+
+
+def test_a_folder_that_was_begun_from_another_source_is_refused(source, raw, tmp_path):
+    subprocess.run(["cp", "-r", raw, tmp_path / "dest"], check=True)
+    (tmp_path / "dest/train-00001.json").unlink()
+    words = ("--format", "raw", "--part", "1/2")  # a part that leaves the other to another machine
+    (tmp_path / "dest/train-00002.json").unlink()
+    prepare(source, tmp_path / "dest", *words)
+    subprocess.run(["cp", "-r", source, tmp_path / "moved"], check=True)
+    ended = lottery(
+        "data", "prepare", tmp_path / "moved", tmp_path / "dest", "--format", "raw", "--size", SIZE, check=2
+    )
+    assert f"begun from {source}" in ended.stderr
+    prepare(source, tmp_path / "dest", "--format", "raw")
+    assert content(tmp_path / "dest") == content(raw)
 
 
 def test_inspect_counts_shows_and_finds_damage(jpeg, tmp_path):

@@ -11,11 +11,14 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
+from slurm import queue, sbatch
+from sweep import experiment_file
 from sweep.cli.show import Json
 from sweep.data import engine, shards
-from sweep.data.prepare import SHARD_BYTES, Options, listing, plan
+from sweep.data.prepare import SHARD_BYTES, Options, keep_listing, kept_listing, plan
 from sweep.data.sheet import contact_sheet
 from sweep.errors import Refused
+from sweep.experiment import Cluster
 from sweep.progress import console, show
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
@@ -32,6 +35,11 @@ def prepare(
     seed: Annotated[int, Parameter(help="Of the one shuffle")] = 0,
     shard_bytes: Annotated[int, Parameter(help="About how large a shard is")] = SHARD_BYTES,
     jobs: Annotated[int, Parameter(help="Processes; 0 = one per core")] = 0,
+    on: Annotated[Literal["local", "slurm"], Parameter(help="Where: this machine, or a job array")] = "local",
+    cluster: Annotated[
+        Path | None, Parameter(help="With --on slurm: an experiment file with its cluster: section")
+    ] = None,
+    part: Annotated[str, Parameter(help="Only this machine's part, such as 3/20 (an array task's)")] = "",
     strict: Annotated[bool, Parameter(help="End with status 1 where an image was lost")] = False,
 ) -> int:
     """From class folders or tar files to shards. Run again to go on: what is there already is not made again.
@@ -49,12 +57,51 @@ def prepare(
             raise Refused(f"{name}: received {value}, expected {right}")
     if not source.is_dir():
         raise Refused(f"{source}: no such folder; expected one with train/ and val/, or their tar files")
+    number, of = _part(part)
+    where = experiment_file.load(cluster).cluster if cluster else Cluster()
     options = Options(format, size, quality, seed, shard_bytes)
-    found = listing(source)
+    found = kept_listing(source, dest)
     made = plan(found, dest, options)
     shards.describe(made, {"quality": quality, "seed": seed, "images": {s: len(i) for s, i in found.splits.items()}})
-    engine.prepare(found, made, options, jobs or os.cpu_count() or 1)
-    return _told(made, strict)
+    if engine.missing(made):
+        keep_listing(found, source, dest)
+    if on == "slurm":
+        words = ["data", "prepare", source.resolve(), dest.resolve(), "--format", format, "--size", size, "--quality",
+                 quality, "--seed", seed, "--shard-bytes", shard_bytes]  # fmt: skip
+        return _submit([str(word) for word in words], made, where)
+    engine.prepare(found, made, options, jobs or os.cpu_count() or 1, (number, of))
+    return 0 if part else _told(made, strict)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """
+    >>> _part("3/20"), _part("")
+    ((3, 20), (0, 1))
+    """
+    number, slash, of = text.partition("/")
+    if text and not (slash and number.isdigit() and of.isdigit() and int(number) < int(of)):
+        raise Refused(f"--part: received {text!r}, expected a number under how many there are, such as 3/20")
+    return (int(number), int(of)) if text else (0, 1)
+
+
+def _submit(words: list[str], made: shards.Prepared, cluster: Cluster) -> int:
+    """A job array that shares the shards, and a job after it that tells what came of it."""
+    parts = min(len(engine.missing(made)), cluster.nodes)
+    if not parts:
+        console.print("nothing to submit: all shards are there")
+        return 0
+    folder = made.root.resolve()
+    (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
+    texts = sbatch.preparing_scripts(cluster, folder, words, parts)
+    paths = [folder / "slurm" / f"{name}.sh" for name in ("prepare", "summary")]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    first = queue.submit(str(paths[0]), [])
+    last = queue.submit(str(paths[1]), sbatch.dependency([("afterany", [first])]))
+    console.print(
+        f"job {first}: {parts} parts\njob {last}: what came of it, in {folder / 'slurm' / 'logs' / 'summary.out'}"
+    )
+    return 0
 
 
 def _told(made: shards.Prepared, strict: bool) -> int:

@@ -1,4 +1,4 @@
-"""Makes the shards that are missing, in processes of this machine."""
+"""Makes the shards that are missing, in processes of this machine: all of them, or one machine's part of several."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from sweep.progress import Work
 _work: tuple[Listing, Prepared, Options] | None = None  # of this process: sent once, not with every shard
 
 
-def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> None:
-    todo = [
-        (split, number)
-        for split, count in prepared.counts.items()
-        for number in sorted(set(range(count)) - set(prepared.done(split)))
-    ]
+def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, part: tuple[int, int] = (0, 1)) -> None:
+    """`part`: (number, of how many) machines that share the work."""
+    todo = [shard for shard in missing(prepared) if shard[1] % part[1] == part[0]]
     if todo:
         with (
             Work(f"{len(todo)} shards", len(todo)) as work,
@@ -27,8 +24,18 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
             for done, made in enumerate(as_completed([pool.submit(_make, *shard) for shard in todo]), 1):
                 made.result()
                 work.at(done)
-    for left in prepared.root.glob(".*.tmp"):  # of a process that was killed
-        left.unlink(missing_ok=True)
+    if not missing(prepared):
+        for left in prepared.root.glob(".*"):  # of processes that were killed, and the listing
+            left.unlink(missing_ok=True)
+
+
+def missing(prepared: Prepared) -> list[tuple[str, int]]:
+    """Shards that are not there yet: split and number."""
+    return [
+        (split, number)
+        for split, count in prepared.counts.items()
+        for number in sorted(set(range(count)) - set(prepared.done(split)))
+    ]
 
 
 def _receive(found: Listing, prepared: Prepared, options: Options) -> None:

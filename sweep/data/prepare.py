@@ -7,6 +7,7 @@ and ends with the same bytes. Images that cannot be used are listed in the shard
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ import numpy as np
 
 from sweep.data.shards import Prepared, Written, write_shard
 from sweep.errors import Refused
+from sweep.store import write_text
 
 SHARD_BYTES = 150_000_000
 JPEG_BYTES_PER_PIXEL = 0.35  # about, at quality 90
+SOURCES = ".sources.json"
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
@@ -87,6 +90,32 @@ def listing(source: Path) -> Listing:
             for split, parts in found.items()
         },
     )
+
+
+def kept_listing(source: Path, dest: Path) -> Listing:
+    """What was listed when the preparation began: a million files are asked for once, not by every machine again."""
+    path = dest / SOURCES
+    if path.exists():
+        kept = json.loads(path.read_text())
+        if kept["source"] != str(source.resolve()):
+            raise Refused(f"{dest}: begun from {kept['source']}; expected the same source, or an empty folder")
+        return Listing(
+            tuple(kept["classes"]),
+            {
+                split: [Source(name, label, Path(at), offset, length) for name, label, at, offset, length in rows]
+                for split, rows in kept["splits"].items()
+            },
+        )
+    return listing(source)
+
+
+def keep_listing(found: Listing, source: Path, dest: Path) -> None:
+    """Until all shards are made."""
+    rows = {
+        split: [[s.name, s.label, str(s.path.resolve()), s.offset, s.length] for s in sources]
+        for split, sources in found.splits.items()
+    }
+    write_text(dest / SOURCES, json.dumps({"source": str(source.resolve()), "classes": found.classes, "splits": rows}))
 
 
 def _split(root: Path, name: str) -> list[tuple[str, Source]]:
