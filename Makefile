@@ -8,8 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core chromium chromium-driver
-PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver
+PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core chromium chromium-driver \
+	default-jre-headless
+PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver java
 
 .PHONY: dry-run test drill lint programs clean
 
@@ -24,7 +25,7 @@ test: lint programs
 drill: $(VENV)/.installed-test programs
 	$(BIN)/python -m pytest -m drill
 
-# The tests run a SLURM of their own and a browser. Without these they are skipped, and pytest lists them at the end.
+# The tests run a SLURM of their own, a browser and Spark. Without these they are skipped, and pytest lists them at the end.
 programs:
 	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; for program in $(PROGRAMS); do \
 		command -v $$program >/dev/null || missing="$$missing $$program"; done; test -z "$$missing" && exit 0; \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from sweep.data.decoded import Decoded
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.conftest import need
 from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery
 
@@ -190,6 +192,12 @@ def test_a_job_array_makes_the_same_shards_to_the_byte(slurm, source, raw, tmp_p
     assert "3 parts" in said
     summary = tmp_path / "dest/slurm/logs/summary.out"
     until(lambda: summary.exists() and "72 images of 3 classes" in summary.read_text(), 120)
+    assert content(tmp_path / "dest") == content(raw)
+
+
+def test_spark_makes_the_same_shards_to_the_byte(source, raw, tmp_path):
+    need([] if shutil.which("java") else ["java"], "Apache Spark")
+    prepare(source, tmp_path / "dest", "--format", "raw", "--on", "spark")
     assert content(tmp_path / "dest") == content(raw)
 
 

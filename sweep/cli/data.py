@@ -14,7 +14,7 @@ from rich.table import Table
 from slurm import queue, sbatch
 from sweep import experiment_file
 from sweep.cli.show import Json
-from sweep.data import engine, shards
+from sweep.data import engine, shards, spark
 from sweep.data.prepare import SHARD_BYTES, Options, keep_listing, kept_listing, plan
 from sweep.data.sheet import contact_sheet
 from sweep.errors import Refused
@@ -35,7 +35,9 @@ def prepare(
     seed: Annotated[int, Parameter(help="Of the one shuffle")] = 0,
     shard_bytes: Annotated[int, Parameter(help="About how large a shard is")] = SHARD_BYTES,
     jobs: Annotated[int, Parameter(help="Processes; 0 = one per core")] = 0,
-    on: Annotated[Literal["local", "slurm"], Parameter(help="Where: this machine, or a job array")] = "local",
+    on: Annotated[
+        Literal["local", "slurm", "spark"], Parameter(help="Where: here, a job array, Apache Spark")
+    ] = "local",
     cluster: Annotated[
         Path | None, Parameter(help="With --on slurm: an experiment file with its cluster: section")
     ] = None,
@@ -58,6 +60,8 @@ def prepare(
     if not source.is_dir():
         raise Refused(f"{source}: no such folder; expected one with train/ and val/, or their tar files")
     number, of = _part(part)
+    if part and on != "local":
+        raise Refused(f"--part: received {part} with --on {on}, expected it alone: it is what an array task is given")
     where = experiment_file.load(cluster).cluster if cluster else Cluster()
     options = Options(format, size, quality, seed, shard_bytes)
     found = kept_listing(source, dest)
@@ -69,7 +73,11 @@ def prepare(
         words = ["data", "prepare", source.resolve(), dest.resolve(), "--format", format, "--size", size, "--quality",
                  quality, "--seed", seed, "--shard-bytes", shard_bytes]  # fmt: skip
         return _submit([str(word) for word in words], made, where)
-    engine.prepare(found, made, options, jobs or os.cpu_count() or 1, (number, of))
+    jobs = jobs or os.cpu_count() or 1
+    if on == "spark":
+        spark.prepare(found, made, options, jobs)
+    else:
+        engine.prepare(found, made, options, jobs, (number, of))
     return 0 if part else _told(made, strict)
 
 

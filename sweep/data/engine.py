@@ -24,8 +24,13 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, par
             for done, made in enumerate(as_completed([pool.submit(_make, *shard) for shard in todo]), 1):
                 made.result()
                 work.at(done)
+    tidy(prepared)
+
+
+def tidy(prepared: Prepared) -> None:
+    """Once all is there: away with what killed processes left, and with the listing."""
     if not missing(prepared):
-        for left in prepared.root.glob(".*"):  # of processes that were killed, and the listing
+        for left in prepared.root.glob(".*"):
             left.unlink(missing_ok=True)
 
 

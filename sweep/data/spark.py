@@ -1,0 +1,43 @@
+"""Makes the shards that are missing on Apache Spark: in local mode, or on the cluster that SPARK_MASTER names.
+
+A shard is one task. The workers of a cluster must see source and destination under the same paths and have this
+package installed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sweep.data.engine import missing, tidy
+from sweep.data.prepare import Listing, Options, make_shard
+from sweep.data.shards import Prepared
+from sweep.errors import Refused
+
+
+def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Refused("--on spark: pyspark is not installed; expected pip install 'lottery-sweep[spark]'") from None
+    todo = missing(prepared)
+    if todo:
+        builder = SparkSession.builder.appName("lottery data prepare").master(
+            os.environ.get("SPARK_MASTER", f"local[{jobs}]")
+        )
+        # a driver that listens on a name which does not resolve is the usual reason why local mode does not start
+        local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        for name, value in ({} if "SPARK_MASTER" in os.environ else local).items():
+            builder = builder.config(name, value)
+        session = builder.config("spark.ui.showConsoleProgress", "true").getOrCreate()
+        try:
+            context = session.sparkContext
+            context.setLogLevel("ERROR")
+            shared = context.broadcast((found, prepared, options))
+            context.parallelize(todo, len(todo)).foreach(lambda shard: _make(shared.value, shard))
+        finally:
+            session.stop()
+    tidy(prepared)
+
+
+def _make(work: tuple[Listing, Prepared, Options], shard: tuple[str, int]) -> None:
+    make_shard(*work, *shard)
