@@ -34,7 +34,7 @@ class Model:
 class Data:
     name: Literal["digits", "cifar10", "folder", "shards", "synthetic"] = "cifar10"
     path: str = elsewhere("")  # archive or folder; not needed for digits and synthetic
-    cache: str = elsewhere("")  # of shards: folder of this node for decoded pictures; empty = the job's own, off = none
+    cache: str = elsewhere("")  # of shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none
     image_size: int = 0  # pixels; 0 = as the source has them
     validation: int = 0  # images held out of training, drawn once for all seeds
     pad: int = 0  # random crop out of the image padded by so many pixels

@@ -15,8 +15,9 @@ from slurm import queue, sbatch
 from sweep import experiment_file
 from sweep.cli.show import Json
 from sweep.data import engine, shards, spark
-from sweep.data.prepare import SHARD_BYTES, Options, keep_listing, kept_listing, plan
+from sweep.data.prepare import SHARD_BYTES, Options, plan
 from sweep.data.sheet import contact_sheet
+from sweep.data.sources import keep_listing, kept_listing
 from sweep.errors import Refused
 from sweep.experiment import Cluster
 from sweep.progress import console, show
@@ -46,7 +47,8 @@ def prepare(
 ) -> int:
     """From class folders or tar files to shards. Run again to go on: what is there already is not made again.
 
-    SOURCE has train/CLASS/*.JPEG and val/CLASS/*.JPEG, or train.tar and val.tar of the same, or ImageNet's train tar.
+    SOURCE has train/CLASS/*.JPEG and val/CLASS/*.JPEG, or both as tar files, or ImageNet's own tar files and devkit; or
+    it is CIFAR-10's archive.
     Example: lottery data prepare imagenet shards --format jpeg
     """
     for ok, name, value, right in (
@@ -57,8 +59,10 @@ def prepare(
     ):
         if not ok:
             raise Refused(f"{name}: received {value}, expected {right}")
-    if not source.is_dir():
-        raise Refused(f"{source}: no such folder; expected one with train/ and val/, or their tar files")
+    if not source.exists():
+        raise Refused(
+            f"{source}: nothing there; expected a folder with train/ and val/ or their tar files, or CIFAR-10's archive"
+        )
     number, of = _part(part)
     if part and on != "local":
         raise Refused(f"--part: received {part} with --on {on}, expected it alone: it is what an array task is given")

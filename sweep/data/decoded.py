@@ -8,14 +8,13 @@ start, stop, die and join late, each reads its own epoch in its own order, and a
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
 import numpy as np
 
 from sweep import store
-from sweep.data.shards import DESCRIPTION, Reader, Shards
+from sweep.data.shards import DESCRIPTION, Reader, Shards, name_of
 
 
 class Decoded(Reader):
@@ -24,7 +23,7 @@ class Decoded(Reader):
     def __init__(self, shards: Shards, folder: Path) -> None:
         super().__init__(shards)
         size, images = shards.prepared.size, total(shards)
-        name = hashlib.sha256((shards.prepared.root / DESCRIPTION).read_bytes()).hexdigest()[:16]
+        name = name_of(shards.prepared)
         folder.mkdir(parents=True, exist_ok=True)
         self._pixels = _mapped(folder / f"{name}-{shards.split}.pixels", (images, size, size, 3))
         self._there = _mapped(folder / f"{name}-{shards.split}.there", (images,))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from sweep.data.prepare import Listing, Options, make_shard
+from sweep.data.prepare import Options, make_shard
 from sweep.data.shards import Prepared
+from sweep.data.sources import Listing
 from sweep.progress import Work
 
 _work: tuple[Listing, Prepared, Options] | None = None  # of this process: sent once, not with every shard

@@ -15,6 +15,7 @@ import tensorflow as tf
 from sweep.data import Files, Images, Split
 from sweep.data.decoded import Decoded, fits
 from sweep.data.shards import Reader, Shards
+from sweep.data.staging import room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
 from sweep.devices import Devices
 from sweep.progress import console
@@ -126,16 +127,15 @@ class Sharded:
 
 
 def open_reader(split: Shards, cache: str) -> Reader:
-    """Raw images are read where they lie. Pictures are decoded once per node where there is a place to keep them."""
-    if split.prepared.format == "raw" or cache == "off":
-        return Reader(split)
-    place = cache or os.environ.get("SLURM_TMPDIR", "")
+    """From the node's own disk where there is one: as pixels if they have room, else as they are, else in place."""
+    place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)
-    if fits(split, Path(place)):
+    if split.prepared.format == "jpeg" and fits(split, Path(place)):
         return Decoded(split, Path(place))
-    if cache:
-        console.print(f"data.cache: no room in {place} for the decoded {split.split} images; decoding as they are read")
+    if room_for(split, Path(place)):
+        return Reader(staged(split, Path(place)))
+    console.print(f"no room in {place} for the {split.split} images; reading them where they are")
     return Reader(split)
 
 

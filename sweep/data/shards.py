@@ -110,14 +110,21 @@ def damage(prepared: Prepared, split: str, number: int) -> str:
     """What is wrong with a shard; empty where nothing is."""
     if not prepared.index(split, number).exists():
         return "not there"
-    index, digest = read_index(prepared, split, number), hashlib.sha256()
     try:
-        with prepared.shard(split, number).open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
+        found = checksum(prepared.shard(split, number))
     except OSError as error:
         return str(error.strerror)
-    return "" if digest.hexdigest() == index["sha256"] else "its checksum is another"
+    return "" if found == read_index(prepared, split, number)["sha256"] else "its checksum is another"
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def name_of(prepared: Prepared) -> str:
+    """What the folder is called on a node's own disk: another preparation, another name."""
+    return hashlib.sha256((prepared.root / DESCRIPTION).read_bytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

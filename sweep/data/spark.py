@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 from sweep.data.engine import missing, tidy
-from sweep.data.prepare import Listing, Options, make_shard
+from sweep.data.prepare import Options, make_shard
 from sweep.data.shards import Prepared
+from sweep.data.sources import Listing
 from sweep.errors import Refused
 
 

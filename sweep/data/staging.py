@@ -1,0 +1,48 @@
+"""Shards on the node's own disk: copied once for all its tasks, checked, and read in place where there is no room."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import shutil
+from pathlib import Path
+
+from sweep.data.shards import Prepared, Shards, checksum, name_of, read_index
+from sweep.errors import Refused
+from sweep.progress import Work
+from sweep.store import write_text
+
+
+def staged(shards: Shards, folder: Path) -> Shards:
+    """The same records, read from `folder`. The first task of a node copies, the others wait for it."""
+    prepared, split = shards.prepared, shards.split
+    here = dataclasses.replace(prepared, root=folder / name_of(prepared))
+    here.root.mkdir(parents=True, exist_ok=True)
+    with (here.root / f"{split}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system if its holder dies
+        todo = [number for number in range(prepared.counts[split]) if not here.index(split, number).exists()]
+        with Work(f"{split} shards to {folder}", max(len(todo), 1)) as work:
+            for done, number in enumerate(todo, 1):
+                _copy(prepared, here, split, number)
+                work.at(done)
+    return dataclasses.replace(shards, prepared=here)
+
+
+def _copy(prepared: Prepared, here: Prepared, split: str, number: int) -> None:
+    """One shard, then its index: a shard without one was not copied to its end, or not well."""
+    shutil.copyfile(prepared.shard(split, number), here.shard(split, number))
+    wanted = read_index(prepared, split, number)["sha256"]
+    if checksum(here.shard(split, number)) != wanted:
+        raise Refused(
+            f"{prepared.shard(split, number)}: its copy has another checksum; see lottery data inspect --verify"
+        )
+    write_text(here.index(split, number), prepared.index(split, number).read_text())
+
+
+def room_for(shards: Shards, folder: Path) -> bool:
+    """Whether its shards fit there; those that are there already count as room."""
+    prepared = shards.prepared
+    wanted = sum(prepared.shard(shards.split, n).stat().st_size for n in range(prepared.counts[shards.split]))
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    already = sum(path.stat().st_size for path in (folder / name_of(prepared)).glob(f"{shards.split}-*"))
+    return wanted < 0.9 * (shutil.disk_usage(existing).free + already)

@@ -1,0 +1,151 @@
+"""Reading shards: any order, from any place, shared by the trainings of a node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep.data import open_dataset, shards
+from sweep.data.decoded import Decoded
+from sweep.data.shards import Reader
+from sweep.errors import Refused
+from sweep.experiment import Data
+from tests.shards.conftest import SIZE
+from tests.sweeping import LOTTERY, lottery
+
+
+def batches(folder: Path, order: np.ndarray, seeds: np.ndarray | None, cache: str = "off") -> list[list[np.ndarray]]:
+    from sweep.data.feed import Sharded
+    from sweep.devices import prepare as devices
+
+    split = shards.records_of(shards.open_prepared(folder), "train")
+    return [[part.numpy() for part in batch] for batch in Sharded(split, devices(), cache).batches(order, seeds)]
+
+
+ORDER = np.random.default_rng(3).permutation(60).reshape(6, 10).astype(np.int32)
+SEEDS = np.arange(12, dtype=np.int64).reshape(6, 2)
+
+
+@pytest.mark.parametrize("form", ["raw", "jpeg"])
+def test_an_epoch_is_the_order_that_was_asked_for_also_from_its_middle_on(form, request):
+    folder = request.getfixturevalue(form)
+    whole, rest = batches(folder, ORDER, SEEDS), batches(folder, ORDER[4:], SEEDS[4:])
+    assert len(whole) == 6
+    for received, expected in zip(rest, whole[4:], strict=True):
+        for one, other in zip(received, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    labels = shards.records_of(shards.open_prepared(folder), "train").labels
+    np.testing.assert_array_equal(np.concatenate([batch[1] for batch in whole]), labels[ORDER.reshape(-1)])
+
+
+def test_a_small_raw_set_is_trained_from_the_memory_of_the_device(raw):
+    from sweep.data import Images
+
+    found = open_dataset(Data("shards", path=str(raw), validation=6))
+    assert isinstance(found.train, Images) and (len(found.train), len(found.validation), len(found.test)) == (54, 6, 12)
+    large = open_dataset(Data("shards", path=str(raw), image_size=24))
+    assert isinstance(large.train, shards.Shards) and large.image_size == 24
+
+
+def test_pictures_are_decoded_once_for_all_readers_of_a_node(jpeg, tmp_path, monkeypatch):
+    calls = []
+    before = shards.decoded
+    monkeypatch.setattr(shards, "decoded", lambda *words: calls.append(1) or before(*words))
+    plain = batches(jpeg, ORDER, None)
+    assert len(calls) == 60
+    first = batches(jpeg, ORDER, None, str(tmp_path))
+    second = batches(jpeg, ORDER[::-1], None, str(tmp_path))[::-1]  # another order: another ticket at another epoch
+    assert len(calls) == 120
+    for one, two, three in zip(plain, first, second, strict=True):
+        np.testing.assert_array_equal(one[0], two[0])
+        np.testing.assert_array_equal(one[0], three[0])
+
+
+def test_a_reader_that_died_before_an_image_was_whole_leaves_it_to_the_next(jpeg, tmp_path):
+    split = shards.records_of(shards.open_prepared(jpeg), "train")
+    reader = Decoded(split, tmp_path)
+    reader._pixels[7] = 99  # written in part, and killed: the byte that says it is there was not set
+    out = np.empty((SIZE, SIZE, 3), np.uint8)
+    Decoded(split, tmp_path).pixels(7, out)
+    expected = out.copy()
+    Reader(split).pixels(7, expected)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_raw_shards_are_copied_to_the_node_once_and_checked(raw, tmp_path):
+    from sweep.data.staging import staged
+
+    split = shards.records_of(shards.open_prepared(raw), "train")
+    here = staged(split, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    times = {path.name: path.stat().st_mtime_ns for path in folder.glob("train-*")}
+    assert len(times) == 2 * split.prepared.counts["train"]
+    staged(split, tmp_path)
+    assert times == {path.name: path.stat().st_mtime_ns for path in folder.glob("train-*")}
+    (folder / "train-00000.json").unlink()  # killed before it was whole
+    (folder / "train-00000.raw").write_bytes(b"half")
+    one, other = np.empty((2, SIZE, SIZE, 3), np.uint8)
+    Reader(staged(split, tmp_path)).pixels(5, one)
+    Reader(split).pixels(5, other)
+    np.testing.assert_array_equal(one, other)
+    assert here.prepared.root == folder
+    for received, expected in zip(batches(raw, ORDER, SEEDS, str(tmp_path)), batches(raw, ORDER, SEEDS), strict=True):
+        np.testing.assert_array_equal(received[0], expected[0])
+
+
+def test_a_shard_that_is_damaged_is_not_taken_over(raw, tmp_path):
+    from sweep.data.staging import staged
+
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", raw, copy], check=True)
+    with (copy / "train-00000.raw").open("r+b") as file:
+        file.write(b"xx")
+    with pytest.raises(Refused, match=r"train-00000.raw: its copy has another checksum"):
+        staged(shards.records_of(shards.open_prepared(copy), "train"), tmp_path / "node")
+
+
+def test_memory_stays_flat_over_many_epochs(jpeg):
+    """Of the process itself; pages of mapped files belong to the system."""
+    script = (
+        "import sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from sweep.data import shards\n"
+        "from sweep.data.feed import Sharded\n"
+        "from sweep.devices import prepare\n"
+        "split = shards.records_of(shards.open_prepared(Path(sys.argv[1])), 'train')\n"
+        "source = Sharded(split, prepare(), 'off')\n"
+        "for epoch in range(60):\n"
+        "    order = np.random.default_rng(epoch).permutation(60).reshape(6, 10)\n"
+        "    for batch in source.batches(order, np.ones((6, 2), np.int64) * epoch): pass\n"
+        "    if epoch in (19, 59):\n"
+        "        print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('RssAnon')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(jpeg)], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert after - before < 8_000  # kB
+
+
+def test_training_from_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_path):
+    (tmp_path / "e.yaml").write_text(
+        f"model: {{name: resnet20, width: 0.25}}\n"
+        f"data: {{name: shards, path: {jpeg}, image_size: 16, validation: 10, flip: true}}\n"
+        "recipe: {epochs: 6, batch: 10, learning_rate: 0.01, checkpoint_minutes: 0.001}\nprune: {quantiles: [0.5]}\n"
+    )
+    words = ["train", tmp_path / "e.yaml", "--results"]
+    lottery(*words, tmp_path / "straight")
+    process = subprocess.Popen([*LOTTERY, *map(str, words), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not [*tmp_path.glob("killed/*/dense/*/checkpoint.h5")] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    lottery(*words, tmp_path / "killed")
+    results = [next((tmp_path / name).glob("*/dense/*/result.json")) for name in ("straight", "killed")]
+    first, second = (json.loads(path.read_text()) for path in results)
+    assert first["test"] == second["test"] and first["validation"] == second["validation"]
