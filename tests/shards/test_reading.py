@@ -110,6 +110,28 @@ def test_a_shard_that_is_damaged_is_not_taken_over(raw, tmp_path):
         staged(shards.records_of(shards.open_prepared(copy), "train"), tmp_path / "node")
 
 
+def test_every_replica_gets_its_own_equal_part_of_the_batch(jpeg):
+    script = (
+        "import sys, zlib, numpy as np\n"
+        "from pathlib import Path\n"
+        "from sweep.data import shards\n"
+        "from sweep.data.feed import Sharded\n"
+        "from sweep.devices import prepare\n"
+        "devices = prepare(int(sys.argv[2]))\n"
+        "split = shards.records_of(shards.open_prepared(Path(sys.argv[1])), 'train')\n"
+        "order, seeds = np.arange(60).reshape(5, 12), np.arange(10).reshape(5, 2)\n"
+        "for batch in Sharded(split, devices, 'off').batches(order, seeds):\n"
+        "    parts = [devices.strategy.experimental_local_results(part) for part in batch]\n"
+        "    assert all(len(each) == 12 // devices.replicas for part in parts for each in part)\n"
+        "    print([zlib.crc32(np.concatenate([each.numpy() for each in part]).tobytes()) for part in parts])\n"
+    )
+    said = [
+        subprocess.run([sys.executable, "-c", script, str(jpeg), devices], capture_output=True, text=True, check=True)
+        for devices in ("1", "4")
+    ]
+    assert said[0].stdout == said[1].stdout and len(said[0].stdout.splitlines()) == 5
+
+
 def test_memory_stays_flat_over_many_epochs(jpeg):
     """Of the process itself; pages of mapped files belong to the system."""
     script = (
