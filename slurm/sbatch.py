@@ -181,15 +181,24 @@ def tuning_script(experiment: Experiment, folder: Path, trials: int) -> str:
     return _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
 
 
-def preparing_scripts(cluster: Cluster, folder: Path, words: Sequence[str], parts: int) -> tuple[str, str]:
+def preparing_scripts(
+    cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool
+) -> tuple[str, str]:
     """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
     experiment = Experiment(name="data", cluster=cluster)
     command = f"{_lottery(experiment)} {shlex.join(words)}"
     mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" --jobs "$SLURM_CPUS_PER_TASK"'
     options = [*_time(cluster.time_limit), f"--array=0-{parts - 1}"]
+    strictly = " --strict" if strict else ""
     return (
         _script(experiment, folder, "prepare", 0, _watched(mine), options),
-        _script(experiment, folder, "summary", 0, [f'{command} --jobs "$SLURM_CPUS_PER_TASK"']),
+        _script(
+            experiment,
+            folder,
+            "summary",
+            0,
+            [f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}'],
+        ),
     )
 
 

@@ -74,9 +74,9 @@ def publish(home: Store) -> tuple[Path, str]:
     import wandb
     import wandb_workspaces.workspaces as workspaces
 
-    made = workspace(home.experiment, track.entity or str(wandb.Api().default_entity))
     before = json.loads(path.read_text()).get("url") if path.exists() else None
     try:
+        made = workspace(home.experiment, track.entity or str(wandb.Api().default_entity))
         if before:
             there = workspaces.Workspace.from_url(before)
             there.sections, there.runset_settings, there.settings = made.sections, made.runset_settings, made.settings

@@ -6,7 +6,6 @@ itself is an ordinary dense run in an ordinary results folder: what was tuned ca
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,16 +55,11 @@ class Tuning:
         """The trial's own results folder; the trial is on record from here."""
         experiment, folder = self.home(trial)
         home = open_store(experiment, folder)
-        if trial not in self.begun():
-            with (self.root / "trials.jsonl").open(
-                "a"
-            ) as file:  # one short write: lines of several processes stay whole
-                file.write(json.dumps(trial) + "\n")
+        store.write_json(self.root / "trials" / f"{experiment.hash}.json", trial)
         return home
 
     def begun(self) -> list[Trial]:
-        path = self.root / "trials.jsonl"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        return [tuple(store.read_json(path)) for path in sorted((self.root / "trials").glob("*.json"))]
 
     def outcomes(self) -> list[Outcome]:
         """Of every trial that was planned or begun, the best first."""
@@ -99,10 +93,10 @@ def describe(experiment: Experiment, wanted: Search, results: Path) -> Tuning:
 
 def create(tuning: Tuning) -> Tuning:
     """Make its folder."""
-    if not (tuning.root / "search.yaml").exists():
-        tuning.root.mkdir(parents=True, exist_ok=True)
-        store.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
-        store.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
+    tuning.root.mkdir(parents=True, exist_ok=True)
+    # written anew each time: what is no part of the hash, such as data.path, may be another now
+    store.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
+    store.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
     return tuning
 
 

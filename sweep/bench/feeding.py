@@ -15,6 +15,8 @@ from sweep.errors import Refused
 from sweep.experiment import Data, Recipe
 from sweep.recipe import epoch_of
 
+WARM = 2  # batches before the measurement
+
 
 @dataclass(frozen=True)
 class Feeding:
@@ -39,13 +41,15 @@ def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: floa
     while wall < seconds:
         epoch = epoch_of(Recipe(batch=batch), 0, number, len(dataset.train), dataset.image_size)
         before = time.perf_counter(), time.process_time()
-        for _ in source.batches(epoch.order, epoch.seeds):
+        for step, _ in enumerate(source.batches(epoch.order, epoch.seeds)):
+            if number == 0 and step == WARM:  # the first few also open files
+                before, images = (time.perf_counter(), time.process_time()), 0
+                continue
             images += batch
-        if number:  # the first epoch also opens files
-            wall += time.perf_counter() - before[0]
-            cpu += time.process_time() - before[1]
-        else:
-            images = 0
+            if wall + time.perf_counter() - before[0] > seconds:
+                break
+        wall += time.perf_counter() - before[0]
+        cpu += time.process_time() - before[1]
         number += 1
     cores = len(os.sched_getaffinity(0))
     own = images / cpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from types import TracebackType
 from typing import Self
@@ -18,8 +19,9 @@ class Utilisation:
 
     def __enter__(self) -> Self:
         if gpu_name():
-            words = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
-            self._watch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
+            asked = f"nvidia-smi -i {first} --query-gpu=utilization.gpu --format=csv,noheader,nounits -lms 200"
+            self._watch = subprocess.Popen(asked.split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return self
 
     def __exit__(

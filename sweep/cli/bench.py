@@ -16,6 +16,7 @@ from rich.table import Table
 from sweep.cli.find import Devices
 from sweep.cli.show import Json
 from sweep.data import place_of
+from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.hardware import hardware
 from sweep.progress import console, show
@@ -49,6 +50,9 @@ def step(
     Of --model, --size, --batch and --precision several may be given; every combination is measured.
     Example: lottery bench step --mask --size 32 --batch 64 128
     """
+    for name, value in (("--rounds", rounds), ("--steps", steps)):
+        if value <= 0:
+            raise Refused(f"{name}: received {value}, expected 1 or more")
     cases = [made_up(*case, width, layers, steps) for case in product(model, size, batch, precision)]
     from sweep.bench.roofline import measured
     from sweep.bench.step import time_steps
@@ -91,14 +95,15 @@ def scaling(
     More devices than there are become logical ones of the first: a check that it works, not of speed.
     Example: lottery bench scaling --devices 4
     """
-    experiment = made_up(model, size, batch, precision, width, "auto", steps * max(devices, 1))
-    if data:
-        source = Data("folder", path=data, image_size=size, flip=True)
-        experiment = dataclasses.replace(experiment, data=source)
+    made_up(model, size, batch, precision, width, "auto", steps)  # refuses what makes no sense before TensorFlow starts
     from sweep.bench.scaling import scale
     from sweep.devices import prepare
 
     where = prepare(devices)
+    experiment = made_up(model, size, batch, precision, width, "auto", steps * where.replicas)
+    if data:
+        source = Data("folder", path=data, image_size=size, flip=True)
+        experiment = dataclasses.replace(experiment, data=source)
     found = scale(experiment, where, rounds, steps)
     if json_:
         print(json.dumps([{"hardware": hardware(), **asdict(row)} for row in found], indent=1))
@@ -137,6 +142,9 @@ def input_(
     kind: Literal["shards", "folder"] = "shards" if (Path(data) / DESCRIPTION).is_file() else "folder"
     source = Data(kind, path=data, cache=cache, image_size=size, flip=True)
     place_of(source)
+    for name, value in (("--seconds", seconds), ("--rate", rate), ("--batch", batch)):
+        if value <= 0:
+            raise Refused(f"{name}: received {value}, expected more than 0")
     from sweep.bench.feeding import measure
     from sweep.devices import prepare
 

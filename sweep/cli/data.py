@@ -55,6 +55,7 @@ def prepare(
         (size > 0, "--size", size, "pixels, more than 0"),
         (1 <= quality <= 95, "--quality", quality, "1 to 95"),
         (shard_bytes > 0, "--shard-bytes", shard_bytes, "more than 0"),
+        (seed >= 0, "--seed", seed, "0 or more"),
         (jobs >= 0, "--jobs", jobs, "0 (one per core) or more"),
     ):
         if not ok:
@@ -70,13 +71,14 @@ def prepare(
     options = Options(format, size, quality, seed, shard_bytes)
     found = kept_listing(source, dest)
     made = plan(found, dest, options)
-    shards.describe(made, {"quality": quality, "seed": seed, "images": {s: len(i) for s, i in found.splits.items()}})
+    images = {split: len(sources) for split, sources in found.splits.items()}
+    shards.describe(made, {"quality": quality, "seed": seed, "images": images, "images_per_shard": options.per_shard})
     if engine.missing(made):
         keep_listing(found, source, dest)
     if on == "slurm":
         words = ["data", "prepare", source.resolve(), dest.resolve(), "--format", format, "--size", size, "--quality",
                  quality, "--seed", seed, "--shard-bytes", shard_bytes]  # fmt: skip
-        return _submit([str(word) for word in words], made, where)
+        return _submit([str(word) for word in words], made, where, strict)
     jobs = jobs or os.cpu_count() or 1
     if on == "spark":
         spark.prepare(found, made, options, jobs)
@@ -96,7 +98,7 @@ def _part(text: str) -> tuple[int, int]:
     return (int(number), int(of)) if text else (0, 1)
 
 
-def _submit(words: list[str], made: shards.Prepared, cluster: Cluster) -> int:
+def _submit(words: list[str], made: shards.Prepared, cluster: Cluster, strict: bool) -> int:
     """A job array that shares the shards, and a job after it that tells what came of it."""
     parts = min(len(engine.missing(made)), cluster.nodes)
     if not parts:
@@ -104,7 +106,7 @@ def _submit(words: list[str], made: shards.Prepared, cluster: Cluster) -> int:
         return 0
     folder = made.root.resolve()
     (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
-    texts = sbatch.preparing_scripts(cluster, folder, words, parts)
+    texts = sbatch.preparing_scripts(cluster, folder, words, parts, strict)
     paths = [folder / "slurm" / f"{name}.sh" for name in ("prepare", "summary")]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)

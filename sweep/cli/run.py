@@ -95,17 +95,25 @@ def masks(
         else:
             show.dense_summary(home, seed)
     if warm_up and len(failures) < len(home.experiment.seeds):
-        began = time.monotonic()
-        if worker.warm_up():
-            console.print(f"compiled ahead for the cells in {duration(time.monotonic() - began)}")
-        else:
-            console.print("nothing to compile ahead: there is no GPU here")
+        _warm_up(worker)
     if "SLURM_JOB_ID" in os.environ and len(failures) < len(home.experiment.seeds):
         limit = arrays.limit_times(home)
         console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
         _told(failures)
         return 0  # the cells of the seeds that have masks can begin
     return _told(failures)
+
+
+def _warm_up(worker: Worker) -> None:
+    """Saves the cells time, nothing more: what goes wrong here is said, and the masks are there all the same."""
+    began = time.monotonic()
+    try:
+        done = worker.warm_up()
+    except Exception as error:
+        console.print(f"not compiled ahead, every cell does it for itself: {type(error).__name__}: {error}")
+        return
+    took = duration(time.monotonic() - began)
+    console.print(f"compiled ahead in {took}" if done else "nothing to compile ahead: there is no GPU here")
 
 
 def sweep(

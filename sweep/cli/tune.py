@@ -78,7 +78,7 @@ def _begin(made: Tuning, on: str, index: int | None, devices: int) -> int:
             return agent.run_agent(made, 1)
         if not 0 <= index < len(plan):
             raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
-        return _train(made, plan[index], devices)
+        return _train(made, plan[index], devices, made.experiment.cluster.restarts)
     if on == "slurm":
         return _submit(made, len(plan) or int(made.search.content.get("run_cap") or 0) or _grid_size(made))
     if led:
@@ -93,10 +93,10 @@ def _grid_size(made: Tuning) -> int:
     return len(search.trials(made.search, made.experiment))
 
 
-def _train(made: Tuning, trial: Trial, devices: int) -> int:
+def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None) -> int:
     """One trial; that it diverges is an answer too."""
     home = made.begin(trial)
-    failure = Worker(home, devices).attempt(tuning.task_of(home.experiment))
+    failure = Worker(home, devices, restarts=restarts).attempt(tuning.task_of(home.experiment))
     if failure:
         console.print(f"{' '.join(trial)}: {failure.reason}")
     return 2 if failure and failure.refused else 0

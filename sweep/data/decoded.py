@@ -8,7 +8,7 @@ start, stop, die and join late, each reads its own epoch in its own order, and a
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,10 @@ class Decoded(Reader):
     def __init__(self, shards: Shards, folder: Path) -> None:
         super().__init__(shards)
         size, images = shards.prepared.size, total(shards)
-        name = name_of(shards.prepared)
+        name = name_of(shards.prepared, shards.split)
         folder.mkdir(parents=True, exist_ok=True)
-        self._pixels = _mapped(folder / f"{name}-{shards.split}.pixels", (images, size, size, 3))
-        self._there = _mapped(folder / f"{name}-{shards.split}.there", (images,))
+        self._pixels = _mapped(folder / f"{name}.pixels", (images, size, size, 3))
+        self._there = _mapped(folder / f"{name}.there", (images,))
 
     def pixels(self, row: int, out: np.ndarray) -> None:
         place = self.shards.records["row"][row]
@@ -44,16 +44,14 @@ def total(shards: Shards) -> int:
     return int(found["images"][shards.split])
 
 
-def fits(shards: Shards, folder: Path) -> bool:
-    """Whether the split has room there once it is decoded; what is there already counts as room."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    wanted = total(shards) * shards.prepared.size**2 * 3
-    already = sum(path.stat().st_blocks * 512 for path in folder.glob("*.pixels")) if folder.exists() else 0
-    return wanted < 0.9 * (shutil.disk_usage(existing).free + already)
-
-
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A file of zeros of this shape, made if it is new; the system gives it room as it is filled."""
-    with path.open("ab") as file:
-        file.truncate(int(np.prod(shape)))
+    """A file of zeros of this shape, made if it is new. Its room is taken at once: a full disk met later kills."""
+    new = not path.exists()
+    try:
+        with path.open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))
+    except OSError:
+        if new:
+            path.unlink(missing_ok=True)
+        raise
     return np.memmap(path, np.uint8, "r+", shape=shape)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 
 from sweep.data.prepare import Options, make_shard
-from sweep.data.shards import Prepared
-from sweep.data.sources import Listing
+from sweep.data.shards import DESCRIPTION, Prepared
+from sweep.data.sources import KEPT, Listing
+from sweep.errors import Refused
 from sweep.progress import Work
 
 _work: tuple[Listing, Prepared, Options] | None = None  # of this process: sent once, not with every shard
@@ -23,7 +25,12 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, par
             ) as pool,
         ):
             for done, made in enumerate(as_completed([pool.submit(_make, *shard) for shard in todo]), 1):
-                made.result()
+                try:
+                    made.result()
+                except BrokenProcessPool:
+                    raise Refused(
+                        "a process was killed (out of memory?); expected to end well with fewer --jobs"
+                    ) from None
                 work.at(done)
     tidy(prepared)
 
@@ -31,7 +38,8 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, par
 def tidy(prepared: Prepared) -> None:
     """Once all is there: away with what killed processes left, and with the listing."""
     if not missing(prepared):
-        for left in prepared.root.glob(".*"):
+        own = [KEPT, f".{KEPT}.*.tmp", f".{DESCRIPTION}.*.tmp", *(f".{split}-*.tmp" for split in prepared.counts)]
+        for left in (path for pattern in own for path in prepared.root.glob(pattern)):
             left.unlink(missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweep.data import Files, Images, Split
-from sweep.data.decoded import Decoded, fits
+from sweep.data.decoded import Decoded
 from sweep.data.shards import Reader, Shards
 from sweep.data.staging import room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
@@ -131,8 +132,12 @@ def open_reader(split: Shards, cache: str) -> Reader:
     place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)
-    if split.prepared.format == "jpeg" and fits(split, Path(place)):
-        return Decoded(split, Path(place))
+    if split.prepared.format == "jpeg":
+        try:
+            return Decoded(split, Path(place))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
     if room_for(split, Path(place)):
         return Reader(staged(split, Path(place)))
     console.print(f"no room in {place} for the {split.split} images; reading them where they are")

@@ -69,8 +69,8 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
     """The image as it is kept. What is wrong with it goes on the list: `lost` where nothing could be made of it."""
     from PIL import Image
 
+    content = source.content()  # a file that cannot be reached ends the work; it is not a broken picture
     try:
-        content = source.content()
         picture = Image.open(io.BytesIO(content))
         picture.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

@@ -103,7 +103,17 @@ def write_shard(
 
 
 def read_index(prepared: Prepared, split: str, number: int) -> dict[str, Any]:
-    return dict(json.loads(prepared.index(split, number).read_text()))
+    path = prepared.index(split, number)
+    try:
+        found = json.loads(path.read_text())
+        return {
+            "records": found["records"],
+            "problems": found["problems"],
+            "sha256": found["sha256"],
+            "bytes": found["bytes"],
+        }
+    except (ValueError, KeyError, TypeError):
+        raise Refused(f"{path}: damaged; delete it and its shard, and run lottery data prepare again") from None
 
 
 def damage(prepared: Prepared, split: str, number: int) -> str:
@@ -111,10 +121,10 @@ def damage(prepared: Prepared, split: str, number: int) -> str:
     if not prepared.index(split, number).exists():
         return "not there"
     try:
-        found = checksum(prepared.shard(split, number))
-    except OSError as error:
-        return str(error.strerror)
-    return "" if found == read_index(prepared, split, number)["sha256"] else "its checksum is another"
+        wanted, found = read_index(prepared, split, number)["sha256"], checksum(prepared.shard(split, number))
+    except (OSError, Refused) as error:
+        return str(error)
+    return "" if found == wanted else "its checksum is another"
 
 
 def checksum(path: Path) -> str:
@@ -122,9 +132,12 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def name_of(prepared: Prepared) -> str:
-    """What the folder is called on a node's own disk: another preparation, another name."""
-    return hashlib.sha256((prepared.root / DESCRIPTION).read_bytes()).hexdigest()[:16]
+def name_of(prepared: Prepared, split: str) -> str:
+    """What a split is called on a node's own disk: where any image of it is another, so is its name."""
+    digest = hashlib.sha256((prepared.root / DESCRIPTION).read_bytes())
+    for number in range(prepared.counts[split]):
+        digest.update(prepared.index(split, number).read_bytes())
+    return f"{split}-{digest.hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,10 @@ def _split(root: Path, name: str) -> list[tuple[str, Source]]:
         ]
     for packed in (root / f"{name}.tar", root / f"ILSVRC2012_img_{name}.tar"):
         if packed.is_file():
-            return list(_in_tar(packed, name))
+            try:
+                return list(_in_tar(packed, name))
+            except tarfile.TarError as error:
+                raise Refused(f"{packed}: {error}; expected a whole tar file that is not compressed") from None
     return []
 
 

@@ -17,6 +17,8 @@ from sweep.errors import Refused
 
 def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> None:
     try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
         raise Refused("--on spark: pyspark is not installed; expected pip install 'lottery-sweep[spark]'") from None
@@ -29,15 +31,26 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
         local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         for name, value in ({} if "SPARK_MASTER" in os.environ else local).items():
             builder = builder.config(name, value)
-        session = builder.config("spark.ui.showConsoleProgress", "true").getOrCreate()
+        try:
+            session = builder.getOrCreate()
+        except (PySparkException, Py4JError, RuntimeError) as error:
+            raise Refused(
+                f"--on spark: it does not start ({_line(error)}); expected Java, and SPARK_MASTER if set"
+            ) from None
         try:
             context = session.sparkContext
             context.setLogLevel("ERROR")
             shared = context.broadcast((found, prepared, options))
             context.parallelize(todo, len(todo)).foreach(lambda shard: _make(shared.value, shard))
+        except (PySparkException, Py4JError) as error:
+            raise Refused(f"--on spark: {_line(error)}; what is there stays, run again to go on") from None
         finally:
             session.stop()
     tidy(prepared)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _make(work: tuple[Listing, Prepared, Options], shard: tuple[str, int]) -> None:

@@ -16,7 +16,7 @@ from sweep.store import write_text
 def staged(shards: Shards, folder: Path) -> Shards:
     """The same records, read from `folder`. The first task of a node copies, the others wait for it."""
     prepared, split = shards.prepared, shards.split
-    here = dataclasses.replace(prepared, root=folder / name_of(prepared))
+    here = dataclasses.replace(prepared, root=folder / name_of(prepared, split))
     here.root.mkdir(parents=True, exist_ok=True)
     with (here.root / f"{split}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system if its holder dies
@@ -44,5 +44,5 @@ def room_for(shards: Shards, folder: Path) -> bool:
     prepared = shards.prepared
     wanted = sum(prepared.shard(shards.split, n).stat().st_size for n in range(prepared.counts[shards.split]))
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    already = sum(path.stat().st_size for path in (folder / name_of(prepared)).glob(f"{shards.split}-*"))
+    already = sum(path.stat().st_size for path in (folder / name_of(prepared, shards.split)).glob(f"{shards.split}-*"))
     return wanted < 0.9 * (shutil.disk_usage(existing).free + already)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -65,6 +67,28 @@ def test_pictures_are_decoded_once_for_all_readers_of_a_node(jpeg, tmp_path, mon
     for one, two, three in zip(plain, first, second, strict=True):
         np.testing.assert_array_equal(one[0], two[0])
         np.testing.assert_array_equal(one[0], three[0])
+
+
+def test_images_that_were_prepared_anew_are_decoded_anew(jpeg, tmp_path):
+    made = shards.open_prepared(jpeg)
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", jpeg, copy], check=True)
+    index = json.loads((copy / "train-00001.json").read_text())
+    index["records"] = index["records"][1:]  # an image was lost then: every later one has another number
+    (copy / "train-00001.json").write_text(json.dumps(index))
+    names = {shards.name_of(shards.open_prepared(folder), "train") for folder in (made.root, copy)}
+    assert len(names) == 2
+
+
+def test_a_disk_without_room_for_the_pixels_is_found_out_at_once(jpeg, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    received = batches(jpeg, ORDER, SEEDS, str(tmp_path / "node"))  # copied as it is
+    for one, other in zip(received, batches(jpeg, ORDER, SEEDS), strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+    assert not list((tmp_path / "node").glob("*.pixels")) and len(list((tmp_path / "node").glob("train-*/*.jpeg"))) > 1
 
 
 def test_a_reader_that_died_before_an_image_was_whole_leaves_it_to_the_next(jpeg, tmp_path):

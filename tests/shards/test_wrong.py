@@ -93,3 +93,43 @@ def test_shards_that_are_not_all_there_are_refused(raw, tmp_path):
     (copy / "train-00001.json").unlink()
     with pytest.raises(Refused, match=r"1 of \d+ train shards are missing"):
         open_dataset(Data("shards", path=str(copy)))
+
+
+def test_other_hidden_files_of_the_folder_are_left_alone(source, raw, tmp_path):
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    (dest / ".env").write_text("mine")
+    (dest / ".snapshot").mkdir()
+    prepare(source, dest, "--format", "raw")
+    assert (dest / ".env").read_text() == "mine"
+    assert content(dest) == content(raw) | {".env": b"mine"}
+
+
+def test_a_file_that_cannot_be_reached_is_no_broken_picture(source, tmp_path):
+    """It ends the work, and the next run makes the shard whole."""
+    moved = tmp_path / "source"
+    subprocess.run(["cp", "-r", source, moved], check=True)
+    prepare(moved, tmp_path / "dest", "--part", "1/2")  # the listing is kept now
+    one = moved / "train/ant/ant_3.JPEG"
+    one.rename(tmp_path / "away")
+    words = ("data", "prepare", moved, tmp_path / "dest", "--size", SIZE, "--shard-bytes", 40_000)
+    ended = lottery(*words, check=2)
+    assert "ant_3.JPEG: No such file" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    (tmp_path / "away").rename(one)
+    assert "72 images" in lottery(*words).stdout and not (tmp_path / "dest/problems.txt").exists()
+
+
+def test_another_number_of_images_per_shard_is_refused(source, raw):
+    words = ("--size", SIZE, "--shard-bytes", 39_000, "--format", "raw")
+    assert "images_per_shard" in lottery("data", "prepare", source, raw, *words, check=2).stderr
+
+
+@pytest.mark.parametrize(
+    "break_", [lambda path: path.write_bytes(path.read_bytes()[:5000]), lambda path: path.write_text("x")]
+)
+def test_a_tar_file_that_is_not_whole_is_refused_in_one_line(break_, source, tmp_path):
+    for split in ("train", "val"):
+        subprocess.run(["tar", "cf", tmp_path / f"{split}.tar", "-C", source, split], check=True)
+    break_(tmp_path / "train.tar")
+    ended = lottery("data", "prepare", tmp_path, tmp_path / "dest", check=2)
+    assert "train.tar" in ended.stderr and len(ended.stderr.splitlines()) == 1
