@@ -7,6 +7,7 @@ package installed.
 from __future__ import annotations
 
 import os
+import sys
 
 from sweep.data.engine import missing, tidy
 from sweep.data.prepare import Options, make_shard
@@ -24,6 +25,8 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
         raise Refused("--on spark: pyspark is not installed; expected pip install 'lottery-sweep[spark]'") from None
     todo = missing(prepared)
     if todo:
+        if "SPARK_MASTER" not in os.environ:  # else its workers would take whatever python3 is first on the path
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("lottery data prepare").master(
             os.environ.get("SPARK_MASTER", f"local[{jobs}]")
         )
