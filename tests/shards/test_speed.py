@@ -26,7 +26,10 @@ def photographs(tmp_path_factory) -> Path:
         subprocess.run(["tar", "xf", SAMPLE, "-C", loose], check=True)
     else:
         for i in range(500):
-            picture(i).resize((480, 400), Image.Resampling.BICUBIC).save(loose / f"{i:03d}.JPEG", quality=92)
+            smooth = np.asarray(picture(i).resize((480, 400), Image.Resampling.BICUBIC), np.float32)
+            noise = np.random.default_rng(i).normal(0, 14, smooth.shape)  # as much detail as photographs have
+            made = Image.fromarray(np.clip(smooth + noise, 0, 255).astype(np.uint8))
+            made.save(loose / f"{i:03d}.JPEG", quality=92)
     for i, path in enumerate(sorted(loose.iterdir())):
         to = root / "source" / ("val" if i % 5 == 0 else "train") / f"class{i // 5 % 10}" / path.name
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,7 @@ def test_four_readers_of_a_node_share_what_one_decoded(photograph_shards, tmp_pa
     """Each sees every image of each of its epochs once, also where one of them is killed and begins anew."""
 
     def start(seed: int, cache: Path | str) -> subprocess.Popen[str]:
-        words = ["-m", "tests.read_epochs", str(photograph_shards / "jpeg"), str(seed), "2", str(cache)]
+        words = ["-m", "tests.read_epochs", str(photograph_shards / "jpeg"), str(seed), "3", str(cache)]
         return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def together(cache: Path | str, kill: bool) -> tuple[float, set[str]]:
@@ -77,7 +80,7 @@ def test_four_readers_of_a_node_share_what_one_decoded(photograph_shards, tmp_pa
 
     alone, seen_alone = together("off", kill=False)
     shared, seen = together(tmp_path / "a", kill=False)
-    print(f"four readers, two epochs: {alone:.1f} CPU-seconds apart, {shared:.1f} together: {alone / shared:.1f} x")
+    print(f"four readers, three epochs: {alone:.1f} CPU-seconds apart, {shared:.1f} together: {alone / shared:.1f} x")
     assert len(seen) == 1 and seen == seen_alone == together(tmp_path / "b", kill=True)[1]
     assert alone / shared >= 2.5
 
