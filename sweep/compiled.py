@@ -12,9 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sweep.data import Images
 from sweep.hardware import gpu_name
 
 if TYPE_CHECKING:
@@ -35,15 +32,6 @@ def keep_compiled(folder: Path) -> None:
 
 def compile_all(program: Program) -> None:
     """What a training will need: a step at every image size of the recipe, and the evaluation of each split."""
-    from sweep.recipe import epoch_of, size_at
-
-    recipe, data = program.recipe, program.dataset
     program.load(program.network.initial(0))
-    sizes = [size_at(recipe, epoch, data.image_size) for epoch in range(recipe.epochs)]
-    for size in sorted(set(sizes)):
-        epoch = epoch_of(recipe, 0, sizes.index(size), len(data.train), data.image_size)
-        program.run(epoch, 0, 1, next(program.feed(data.train).batches(epoch.order, epoch.seeds)))
-    for split in (data.validation, data.test):
-        if len(split):
-            whole = isinstance(split, Images)  # the compiled loop is as long as the split
-            program.evaluate(split if whole else split.take(np.arange(min(len(split), max(recipe.batch, 256)))))
+    for function, arguments in program.calls():
+        function(**arguments)

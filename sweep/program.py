@@ -10,7 +10,7 @@ normalises each replica's share by itself; the moving statistics are the mean ov
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.optimizer import RULES, SLOTS, averaged, clipped, masked
-from sweep.recipe import Epoch
+from sweep.recipe import Epoch, epoch_of, size_at
 
 Tensor = Any
 LOSS_SCALE = {"float32": 1.0, "bfloat16": 1.0, "float16": 1024.0}  # float16 loses gradients under 6e-8
@@ -55,6 +55,8 @@ class Program:
         self._feeds: dict[int, tuple[Split, Feed]] = {}
         self._state = self._variables()
         self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
+        if self.recipe.layers == "shaped" and not self.jit:
+            raise Refused("recipe.layers: received shaped, which needs XLA; expected plain or auto, or recipe.xla: on")
         self.shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
         # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
         whole = self.jit and devices.replicas == 1
@@ -64,6 +66,11 @@ class Program:
         self._count: Callable[..., Any] = compiled(self._counted)
         self._run = tf.function(self._steps, jit_compile=whole)
         self._evaluate = tf.function(self._evaluation, jit_compile=whole)
+        if self.jit:
+            # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
+            # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
+            for function, arguments in self.calls():
+                function.get_concrete_function(**arguments)
 
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas
@@ -147,11 +154,29 @@ class Program:
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
         """Steps first … last - 1 of the epoch. `batch` is the one batch of a single streamed step."""
+        self._run(**self._steps_of(epoch, first, last, batch))
+
+    def _steps_of(self, epoch: Epoch, first: int, last: int, batch: Any) -> dict[str, Any]:
         self.feed(self.dataset.train)  # its variables must exist before the step is traced
-        self._run(
-            tf.constant(first), tf.constant(last), tf.constant(epoch.order), tf.constant(epoch.learning_rates),
-            tf.constant(epoch.seeds), tf.constant(epoch.mixing), batch, size=epoch.image_size,
-        )  # fmt: skip
+        return {
+            "first": tf.constant(first), "last": tf.constant(last), "order": tf.constant(epoch.order),
+            "rates": tf.constant(epoch.learning_rates), "seeds": tf.constant(epoch.seeds),
+            "mixing": tf.constant(epoch.mixing), "batch": batch, "size": epoch.image_size,
+        }  # fmt: skip
+
+    def calls(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Every compiled function of a training and arguments for it: a step at each image size, each evaluation."""
+        recipe, train, full = self.recipe, self.dataset.train, self.dataset.image_size
+        sizes = [size_at(recipe, epoch, full) for epoch in range(recipe.epochs)]
+        for size in sorted(set(sizes)):
+            epoch = epoch_of(recipe, 0, sizes.index(size), len(train), full)
+            yield self._run, self._steps_of(epoch, 0, 1, self.feed(train).example(recipe.batch))
+        for split in (self.dataset.validation, self.dataset.test):
+            if len(split):
+                source, order = self.feed(split), self._evaluation_order(split)
+                order = order if isinstance(source, Resident) else order[:1]
+                batch = source.example(order.shape[1])
+                yield self._evaluate, {"source": source, "order": tf.constant(order), "batch": batch}
 
     def take_sums(self) -> tuple[float, float]:
         """Sum of the loss and number of right answers since the sums were last set to 0."""
@@ -265,18 +290,23 @@ class Program:
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """Loss, top-1 and top-5 of every image of the split, each counted once; the last batch is padded."""
+        order, source = self._evaluation_order(split), self.feed(split)
+        if isinstance(source, Resident):
+            totals = self._evaluate(source=source, order=tf.constant(order), batch=None).numpy()
+        else:
+            batches = zip(order, source.batches(order, None), strict=True)
+            totals = sum(
+                self._evaluate(source=source, order=tf.constant(rows[None]), batch=part).numpy()
+                for rows, part in batches
+            )
+        loss, top1, top5 = (float(total) / len(split) for total in totals)
+        return {"loss": loss, "top1": top1, "top5": top5}
+
+    def _evaluation_order(self, split: Split) -> np.ndarray:
         batch = -(-min(len(split), max(self.recipe.batch, 256)) // self.devices.replicas) * self.devices.replicas
         order: np.ndarray = np.full(-(-len(split) // batch) * batch, -1, np.int32)
         order[: len(split)] = np.arange(len(split))
-        order = order.reshape(-1, batch)
-        source = self.feed(split)
-        if isinstance(source, Resident):
-            totals = self._evaluate(source, tf.constant(order), None).numpy()
-        else:
-            batches = zip(order, source.batches(order, None), strict=True)
-            totals = sum(self._evaluate(source, tf.constant(rows[None]), part).numpy() for rows, part in batches)
-        loss, top1, top5 = (float(total) / len(split) for total in totals)
-        return {"loss": loss, "top1": top1, "top5": top5}
+        return order.reshape(-1, batch)
 
     def _evaluation(self, source: Feed, order: Tensor, batch: Any) -> Tensor:
         def count(rows: Tensor, batch: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,21 @@ import pytest
 from models import Weights, build
 
 
-def computed(kind: str, verb: str, x: np.ndarray, weights: dict[str, np.ndarray], **how: Any) -> list[np.ndarray]:
-    """Output of one layer, the gradients of its input and weights, and the statistics it found."""
+def computed(
+    kind: str, layers: Callable[[Any, Any], Any], x: np.ndarray, weights: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Output of some layers, the gradients of their input and weights, and the statistics they found."""
     import tensorflow as tf
 
     from models.layers import Compute
-    from models.shaped import Shaped
+    from models.shaped import Shaped, plain
 
     def run(x, weights):
         with tf.GradientTape() as tape:
             tape.watch((x, weights))
             net = (Shaped if kind == "shaped" else Compute)(weights, training=True)
-            y = getattr(net, verb)("layer", net.images(x), **how)
-            y = tf.transpose(y, (1, 2, 3, 0)) if kind == "shaped" else y
+            y = layers(net, net.images(x))
+            y = tf.transpose(plain(y), (3, 1, 2, 0)) if kind == "shaped" else y
         # pulled unevenly: an even pull gives batch norm a gradient of zero
         pull = tf.sin(tf.cast(tf.range(tf.size(y)), tf.float32) * 0.7)
         gradients = tape.gradient(y, (x, weights), tf.reshape(pull, tf.shape(y)))
@@ -33,8 +36,8 @@ def computed(kind: str, verb: str, x: np.ndarray, weights: dict[str, np.ndarray]
     return [part.numpy() for part in tf.nest.flatten(done) if part is not None]
 
 
-def same(verb: str, x: np.ndarray, weights: dict[str, np.ndarray], **how: Any) -> None:
-    plain, shaped = (computed(kind, verb, x, weights, **how) for kind in ("plain", "shaped"))
+def same(layers: Callable[[Any, Any], Any], x: np.ndarray, weights: dict[str, np.ndarray]) -> None:
+    plain, shaped = (computed(kind, layers, x, weights) for kind in ("plain", "shaped"))
     assert len(plain) == len(shaped) >= 3
     for expected, received in zip(plain, shaped, strict=True):
         np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
@@ -48,41 +51,94 @@ def drawn(*shape: int, mean: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("pixels", [8, 7])
 def test_a_convolution(size, stride, pixels):
-    weights = {"layer/kernel": drawn(size, size, 6, 5)}
-    same("convolution", drawn(2, pixels, pixels, 6), weights, filters=5, size=size, stride=stride)
+    same(
+        lambda net, x: net.convolution("layer", x, 5, size, stride),
+        drawn(2, pixels, pixels, 6),
+        {"layer/kernel": drawn(size, size, 6, 5)},
+    )
 
 
+@pytest.mark.parametrize("form", ["shifted", "multiplied"])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("pixels", [8, 7, 2, 1])
-def test_a_depthwise_convolution(stride, pixels):
-    same("depthwise", drawn(2, pixels, pixels, 6), {"layer/kernel": drawn(3, 3, 6, 1)}, size=3, stride=stride)
+def test_a_depthwise_convolution(stride, pixels, form, monkeypatch):
+    monkeypatch.setattr("models.shaped.SMALL", 64 if form == "multiplied" else 0)
+    same(
+        lambda net, x: net.depthwise("layer", x, 3, stride),
+        drawn(2, pixels, pixels, 6),
+        {"layer/kernel": drawn(3, 3, 6, 1)},
+    )
 
 
-def norm_weights(moving_mean: float) -> dict[str, np.ndarray]:
+def norm_weights(name: str, channels: int, moving_mean: float = 0.0) -> dict[str, np.ndarray]:
     return {
-        "layer/gamma": drawn(6, mean=2.0),
-        "layer/beta": drawn(6),
-        "layer/moving_mean": np.full(6, moving_mean, np.float32),
-        "layer/moving_variance": np.ones(6, np.float32),
+        f"{name}/gamma": drawn(channels, mean=2.0),
+        f"{name}/beta": drawn(channels),
+        f"{name}/moving_mean": np.full(channels, moving_mean, np.float32),
+        f"{name}/moving_variance": np.ones(channels, np.float32),
     }
 
 
 @pytest.mark.parametrize("activation", ["", "relu", "relu6"])
 def test_batch_norm(activation):
-    same("norm", drawn(4, 8, 8, 6, mean=3.0), norm_weights(0.0), epsilon=1e-3, activation=activation)
+    same(
+        lambda net, x: net.norm("layer", x, 1e-3, activation),
+        drawn(4, 8, 8, 6, mean=3.0),
+        norm_weights("layer", 6),
+    )
+
+
+def test_batch_norm_of_many_numbers_sums_them_in_two_steps():
+    same(lambda net, x: net.norm("layer", x, 1e-3, "relu6"), drawn(4, 70, 70, 2), norm_weights("layer", 2))
 
 
 def test_batch_norm_of_numbers_far_from_zero_loses_nothing_once_the_moving_mean_is_near():
     x = drawn(4, 8, 8, 6, mean=1000.0)
-    received = computed("shaped", "norm", x, norm_weights(1001.0), epsilon=1e-3)[-1]
+    received = computed("shaped", lambda net, x: net.norm("layer", x, 1e-3), x, norm_weights("layer", 6, 1001.0))[-1]
     np.testing.assert_allclose(received, x.astype(np.float64).var((0, 1, 2)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("activation", ["", "relu", "relu6"])
+@pytest.mark.parametrize("small", [0, 64], ids=["framed", "unframed"])
+@pytest.mark.parametrize(("pixels", "stride"), [(8, 1), (8, 2), (7, 1), (7, 2)])
+def test_a_widening_convolution_with_its_batch_norm_and_what_follows(pixels, stride, small, activation, monkeypatch):
+    """As one product, in a frame for the depthwise convolution or without."""
+    monkeypatch.setattr("models.shaped.WIDE", 0)
+    monkeypatch.setattr("models.shaped.SMALL", small)
+
+    def layers(net: Any, x: Any) -> Any:
+        x = net.norm("norm", net.convolution("expand", x, 20, 1), 1e-3, activation)
+        return net.depthwise("depthwise", x, 3, stride)
+
+    weights = {"expand/kernel": drawn(1, 1, 3, 20), "depthwise/kernel": drawn(3, 3, 20, 1), **norm_weights("norm", 20)}
+    same(layers, drawn(4, pixels, pixels, 3, mean=1.0), weights)
+
+
+@pytest.mark.parametrize("follows", ["convolution", "norm", "add", "relu", "pool"])
+def test_a_framed_activation_may_go_anywhere(follows, monkeypatch):
+    monkeypatch.setattr("models.shaped.WIDE", 0)
+    monkeypatch.setattr("models.shaped.SMALL", 0)
+    then: dict[str, Callable[[Any, Any], Any]] = {
+        "convolution": lambda net, x: net.convolution("next", x, 2, 3),
+        "norm": lambda net, x: net.norm("norm2", x, 1e-3),
+        "add": lambda net, x: net.add(x, x),
+        "relu": lambda net, x: net.relu(x),
+        "pool": lambda net, x: net.images(net.pool(x)[:, None, None]),
+    }
+
+    def layers(net: Any, x: Any) -> Any:
+        return then[follows](net, net.norm("norm", net.convolution("expand", x, 7, 1), 1e-3, "relu6"))
+
+    weights = {"expand/kernel": drawn(1, 1, 3, 7), "next/kernel": drawn(3, 3, 7, 2), **norm_weights("norm", 7)}
+    same(layers, drawn(4, 6, 6, 3), {**weights, **norm_weights("norm2", 7)})
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v2_small", "resnet20"])
-def test_a_whole_network(name):
+def test_a_whole_network(name, monkeypatch):
     """Logits, statistics and the gradients of all weights of a training step."""
     import tensorflow as tf
 
+    monkeypatch.setattr("models.shaped.WIDE", 0)
     net = build(name, image_size=16, channels=3, classes=4, width=0.35)
     images, weights = drawn(16, 16, 16, 3), Weights(*map(tf.constant, net.initial(0)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
@@ -43,9 +44,17 @@ class Timing:
 
 
 def time_steps(
-    experiment: Experiment, devices: Devices, masks: tuple[bool, ...], rounds: int, steps: int, rates: Rates | None
+    experiment: Experiment,
+    devices: Devices,
+    masks: tuple[bool, ...],
+    rounds: int,
+    steps: int,
+    rates: Callable[[str], Rates],
 ) -> list[Timing]:
-    """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each."""
+    """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each.
+
+    `rates` are asked for last: what TensorFlow computes before a program is traced changes the name it is kept under.
+    """
     recipe, variants = experiment.recipe, ["masked" if mask else "unmasked" for mask in masks]
     known = (
         hardware(), experiment.model.name, experiment.model.width, experiment.data.image_size, recipe.precision,
@@ -55,7 +64,7 @@ def time_steps(
         first, each, busy, memory, network = _measure(experiment, devices, masks, rounds, steps)
     except tf.errors.ResourceExhaustedError:
         return [Timing(*known, variant, failure="out of memory") for variant in variants]
-    least = rates.seconds(network, recipe.batch // devices.replicas, recipe.precision) if rates else None
+    least = rates(recipe.precision).seconds(network, recipe.batch // devices.replicas, recipe.precision)
     return [
         Timing(
             *known,
@@ -66,7 +75,7 @@ def time_steps(
             usual_images(experiment.data.image_size) / recipe.batch * median(each[i]),
             busy,
             memory,
-            least / median(each[i]) if least else None,
+            least / median(each[i]),
         )
         for i, variant in enumerate(variants)
     ]

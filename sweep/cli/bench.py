@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -59,12 +60,10 @@ def step(
     from sweep.devices import prepare
 
     where = prepare(devices)
-    rates = {kind: measured(where, kind) for kind in set(precision)}
+    rates = cache(partial(measured, where))
     found: list[Timing] = []
     for case in cases:
-        found += time_steps(
-            case, where, (True, False) if mask else (True,), rounds, steps, rates[case.recipe.precision]
-        )
+        found += time_steps(case, where, (True, False) if mask else (True,), rounds, steps, rates)
     if json_:
         print(json.dumps([asdict(timing) for timing in found], indent=1))
         return 0

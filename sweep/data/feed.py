@@ -42,6 +42,9 @@ class Resident:
         while True:
             yield None
 
+    def example(self, rows: int) -> None:
+        """What `batches` gives, without reading anything."""
+
 
 class Streamed:
     """A split decoded on the CPU and handed to the devices one batch after the other."""
@@ -66,10 +69,19 @@ class Streamed:
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
                 lambda path, label, seed: (random_crop(path, seed, self.size), label), tf.data.AUTOTUNE
             )
-        data = data.batch(order.shape[1], drop_remainder=True).prefetch(2)
+        yield from self._handed_out(data, order.shape[1])
+
+    def example(self, rows: int) -> Any:
+        """A black batch."""
+        image = np.zeros((self.size, self.size, 3), np.uint8)
+        data = tf.data.Dataset.from_tensors((image, self.split.labels[0])).repeat(rows)
+        return next(iter(self._handed_out(data, rows)))
+
+    def _handed_out(self, data: tf.data.Dataset, rows: int) -> Any:
+        data = data.batch(rows, drop_remainder=True).prefetch(2)
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        yield from self.devices.strategy.experimental_distribute_dataset(data.with_options(options))
+        return self.devices.strategy.experimental_distribute_dataset(data.with_options(options))
 
 
 class Sharded:
@@ -112,6 +124,12 @@ class Sharded:
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
         return images, records["label"].astype(np.int64), windows
+
+    def example(self, rows: int) -> Any:
+        """A black batch."""
+        size, ones = self.split.prepared.size, np.ones(rows)
+        images: np.ndarray = np.zeros((rows, size, size, 3), np.uint8)
+        return self._placed((images, np.zeros(rows, np.int64), central_windows(ones, ones)))
 
     def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
         """Each replica's part of it."""

@@ -1,0 +1,128 @@
+"""Batch norm of activations `[channels, height, width, images]`, gradients written out.
+
+`normalised` takes any activations. `widened` takes the product of few channels with a wide kernel, and never looks at
+the wide side more often than it must: mean and variance of a product follow from the moments of its input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from models.fusion import kept, sums
+from models.outline import Activation
+
+Tensor = Any
+EACH = (slice(None), None, None, None)  # a vector of channels, to go with activations
+TOP = {"": None, "relu": float("inf"), "relu6": 6.0}
+
+
+def normalised(
+    x: Tensor, gamma: Tensor, beta: Tensor, near: Tensor, epsilon: float, activation: Activation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`x` normalised per channel and activated, and the mean and variance it was normalised by.
+
+    The sums are of distances from `near`, the moving mean: mean of squares less square of the mean loses nothing then,
+    and one pass over `x` gives both. In the gradient the activation's input is computed again, not kept.
+    """
+    count = float(x.shape[1] * x.shape[2] * x.shape[3])
+    top = TOP[activation]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
+        distance = tf.cast(x, tf.float32) - near[EACH]
+        off, square = (total / count for total in sums([distance, tf.square(distance)]))
+        variance = tf.maximum(square - tf.square(off), 0.0)
+        mean = off + near
+        inverse = tf.math.rsqrt(variance + epsilon)
+        scale = gamma * inverse
+        shift = beta - mean * scale
+        wide = tf.cast(kept(x), tf.float32)
+
+        def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            def through(pull: Tensor) -> Tensor:
+                y = wide * scale[EACH] + shift[EACH]
+                pull = tf.cast(pull, tf.float32)
+                return pull if top is None else tf.where((y > 0.0) & (y < top), pull, 0.0)
+
+            passed = through(pull)
+            total, along = sums([passed, passed * (wide - mean[EACH])])
+            along *= inverse
+            slope = -scale * inverse * along / count
+            rest = -scale * total / count - slope * mean
+            back = through(kept(pull)) * scale[EACH] + wide * slope[EACH] + rest[EACH]
+            return tf.cast(back, x.dtype), along, total
+
+        y = _cut(wide * scale[EACH] + shift[EACH], top)
+        return (tf.cast(y, x.dtype), mean, variance), gradient
+
+    y, mean, variance = run(x, gamma, beta)
+    return y, mean, variance
+
+
+def widened(
+    x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, activation: Activation, frame: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`normalised` of the product of `kernel` `[inputs, outputs]` with `x`, in a frame of so many pixels of zeros.
+
+    A row of ones beside the inputs makes products of everything. Rows times rows are all moments, from which follow
+    mean and variance of every output. The normalised kernel, with its shift for the ones, times rows is the output,
+    and it is 0 in the frame because the rows are, the ones too. Rows times gradient gives the sums of batch norm's
+    gradient and that of the kernel; what batch norm takes off the gradient of `x` is again a small kernel times rows.
+    Ones stand twice, the second for what a shift loses when it is rounded.
+    """
+    inputs, height, width, images = x.shape
+    count, top, half = float(height * width * images), TOP[activation], x.dtype
+    shape = (height + 2 * frame, width + 2 * frame, images)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
+        rows = tf.concat([x, tf.ones((2, *x.shape[1:]), half)], 0)
+        rows = kept(tf.reshape(_framed(rows, frame), (inputs + 2, -1)))
+        moments = tf.matmul(*[tf.cast(rows, tf.float32)] * 2, transpose_b=True) / count
+        centre = moments[:inputs, inputs, None]
+        seen = tf.matmul(moments[:inputs, :inputs] - centre * tf.transpose(centre), kernel)  # covariance × kernel
+        mean = tf.reduce_sum(centre * kernel, 0)
+        variance = tf.maximum(tf.reduce_sum(kernel * seen, 0), 0.0)
+        inverse = tf.math.rsqrt(variance + epsilon)
+        scale = gamma * inverse
+        y = tf.matmul(_with_shift(kernel * scale, beta - mean * scale, half), rows, transpose_a=True)
+        y = kept(_cut(y, top))
+
+        def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            pull = tf.reshape(pull, y.shape)
+            pull = kept(pull if top is None else tf.where((y > 0) & (y < top), pull, tf.zeros_like(pull)))
+            across = tf.cast(tf.matmul(rows, pull, transpose_b=True), tf.float32)
+            across, total = across[:inputs] - centre * across[inputs], across[inputs]
+            along = tf.reduce_sum(kernel * across, 0) * inverse
+            slope = -scale * inverse * along / count
+            rest = -scale * total / count - slope * mean
+            small = tf.matmul(tf.concat([kernel * slope, rest[None]], 0), kernel, transpose_b=True)
+            back = tf.matmul(tf.cast(kernel * scale, half), pull)
+            back += tf.matmul(_with_shift(small[:inputs], small[inputs], half), rows, transpose_a=True)
+            back = tf.reshape(back, (inputs, *shape))[:, frame : frame + height, frame : frame + width]
+            return back, scale * (across - inverse * along * seen), along, total
+
+        return (tf.reshape(y, (-1, *shape)), mean, variance), gradient
+
+    y, mean, variance = run(x, kernel, gamma, beta)
+    return y, mean, variance
+
+
+def _cut(y: Tensor, top: float | None) -> Tensor:
+    if top is None:
+        return y
+    y = tf.nn.relu(y)
+    return y if top == float("inf") else tf.minimum(y, tf.cast(top, y.dtype))
+
+
+def _framed(x: Tensor, frame: int) -> Tensor:
+    return tf.pad(x, [[0, 0], [frame, frame], [frame, frame], [0, 0]])
+
+
+def _with_shift(kernel: Tensor, shift: Tensor, half: Any) -> Tensor:
+    """The kernel for rows that end in two rows of ones."""
+    most = tf.cast(shift, half)
+    rest = tf.cast(shift - tf.cast(most, tf.float32), half)
+    return tf.concat([tf.cast(kernel, half), most[None], rest[None]], 0)
