@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from models.fusion import kept, sums
@@ -62,24 +63,22 @@ def normalised(
 
 
 def widened(
-    x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, activation: Activation, frame: int
+    x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, activation: Activation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`normalised` of the product of `kernel` `[inputs, outputs]` with `x`, in a frame of so many pixels of zeros.
+    """`normalised` of the product of `kernel` `[inputs, outputs]` with `x`.
 
     A row of ones beside the inputs makes products of everything. Rows times rows are all moments, from which follow
-    mean and variance of every output. The normalised kernel, with its shift for the ones, times rows is the output,
-    and it is 0 in the frame because the rows are, the ones too. Rows times gradient gives the sums of batch norm's
-    gradient and that of the kernel; what batch norm takes off the gradient of `x` is again a small kernel times rows.
-    Ones stand twice, the second for what a shift loses when it is rounded.
+    mean and variance of every output. The normalised kernel, with its shift for the ones, times rows is the output.
+    Rows times gradient gives the sums of batch norm's gradient and that of the kernel; what batch norm takes off the
+    gradient of `x` is again a small kernel times rows. Ones stand twice, the second for what a shift loses when it is
+    rounded.
     """
-    inputs, height, width, images = x.shape
-    count, top, half = float(height * width * images), TOP[activation], x.dtype
-    shape = (height + 2 * frame, width + 2 * frame, images)
+    inputs, *shape = x.shape
+    count, top, half = float(np.prod(shape)), TOP[activation], x.dtype
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
-        rows = tf.concat([x, tf.ones((2, *x.shape[1:]), half)], 0)
-        rows = kept(tf.reshape(_framed(rows, frame), (inputs + 2, -1)))
+        rows = kept(tf.concat([tf.reshape(x, (inputs, -1)), tf.ones((2, int(count)), half)], 0))
         moments = tf.matmul(*[tf.cast(rows, tf.float32)] * 2, transpose_b=True) / count
         centre = moments[:inputs, inputs, None]
         seen = tf.matmul(moments[:inputs, :inputs] - centre * tf.transpose(centre), kernel)  # covariance × kernel
@@ -101,8 +100,7 @@ def widened(
             small = tf.matmul(tf.concat([kernel * slope, rest[None]], 0), kernel, transpose_b=True)
             back = tf.matmul(tf.cast(kernel * scale, half), pull)
             back += tf.matmul(_with_shift(small[:inputs], small[inputs], half), rows, transpose_a=True)
-            back = tf.reshape(back, (inputs, *shape))[:, frame : frame + height, frame : frame + width]
-            return back, scale * (across - inverse * along * seen), along, total
+            return tf.reshape(back, x.shape), scale * (across - inverse * along * seen), along, total
 
         return (tf.reshape(y, (-1, *shape)), mean, variance), gradient
 
@@ -115,10 +113,6 @@ def _cut(y: Tensor, top: float | None) -> Tensor:
         return y
     y = tf.nn.relu(y)
     return y if top == float("inf") else tf.minimum(y, tf.cast(top, y.dtype))
-
-
-def _framed(x: Tensor, frame: int) -> Tensor:
-    return tf.pad(x, [[0, 0], [frame, frame], [frame, frame], [0, 0]])
 
 
 def _with_shift(kernel: Tensor, shift: Tensor, half: Any) -> Tensor:

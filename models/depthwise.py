@@ -1,7 +1,6 @@
 """Depthwise convolutions of activations `[channels, height, width, images]`, in two forms, gradients written out.
 
-`shifted`: nine shifted images times one weight each, which XLA fuses with what is around them. An image that comes in
-a frame of zeros is read without a question whether there is a pixel.
+`shifted`: nine shifted images times one weight each, which XLA fuses with what is around them.
 `multiplied`: for small images the convolution of a channel as a matrix of pixels × pixels, a product of the library.
 Products and sums of `shifted` are float32, those of `multiplied` what the matrix units do.
 """
@@ -27,91 +26,57 @@ def margins(size: int, stride: int, pixels: int) -> tuple[int, int]:
     return missing // 2, missing - missing // 2
 
 
-def windows(x: Tensor, size: int, stride: int, frame: int = 0) -> list[Tensor]:
-    """The images as each weight of a `size` × `size` kernel sees them, inside a frame of so many pixels of zeros."""
-    pads, firsts, lasts = [[0, 0]], [], []
-    for framed in x.shape[1:3]:
-        pixels = framed - 2 * frame
-        before, after = (margin - frame for margin in margins(size, stride, pixels))
-        pads.append([max(before, 0), max(after, 0)])
-        firsts.append(max(-before, 0))
-        lasts.append((-(-pixels // stride) - 1) * stride + 1)
-    padded = tf.pad(x, [*pads, [0, 0]]) if any(map(any, pads)) else x
-    (top, left), (high, wide) = firsts, lasts
-    return [
-        padded[:, top + i : top + i + high : stride, left + j : left + j + wide : stride]
-        for i in range(size)
-        for j in range(size)
-    ]
+def windows(x: Tensor, size: int, stride: int) -> list[Tensor]:
+    """The images as each weight of a `size` × `size` kernel sees them."""
+    padded = tf.pad(x, [[0, 0], *(margins(size, stride, n) for n in x.shape[1:3]), [0, 0]])
+    return _moved(padded, size, [(-(-n // stride) - 1) * stride + 1 for n in x.shape[1:3]], stride)
 
 
-def shifted(x: Tensor, kernel: Tensor, stride: int, frame: int) -> Tensor:
-    """`kernel` is `[size, size, channels, 1]`; the images stand in a frame of so many pixels of zeros."""
-    size, shape = kernel.shape[0], x.shape
+def _moved(x: Tensor, size: int, pixels: Sequence[int], stride: int = 1) -> list[Tensor]:
+    """What `size` × `size` windows of so many pixels show, each moved by one against the last."""
+    return [x[:, i : i + pixels[0] : stride, j : j + pixels[1] : stride] for i in range(size) for j in range(size)]
+
+
+def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    """`kernel` is `[size, size, channels, 1]`."""
+    size, pixels = kernel.shape[0], x.shape[1:3]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def convolved(x: Tensor, kernel: Tensor):  # type: ignore[no-untyped-def]
         weights = tf.reshape(kernel, (size * size, -1))
         x = kept(x)
-        seen = windows(x, size, stride, frame)
+        seen = windows(x, size, stride)
 
         def gradient(pull: Tensor) -> tuple[Tensor, Tensor]:
             pull = kept(pull)
-            classes = _returned(pull, size, stride, frame, shape[1:3])
-            if stride == 1:  # what the pixels get back is read for both gradients, in one pass
-                (parts,), whole = classes.values(), x
-            else:
-                parts, whole = dict(enumerate(seen)), pull
+            returned = _moved(_spread(pull, size, stride, pixels), size, pixels)[::-1]
+            # with stride 1 both gradients read the same windows of the pull, in one pass
+            whole, parts = (x, returned) if stride == 1 else (pull, seen)
             whole = tf.cast(whole, tf.float32)
-            products = sums([tf.cast(parts[k], tf.float32) * whole for k in range(size * size)])
-            back = _interleaved({at: _weighted(parts, weights) for at, parts in classes.items()}, stride, shape)
-            return tf.cast(back, x.dtype), tf.reshape(tf.stack(products), kernel.shape)
+            products = sums([tf.cast(part, tf.float32) * whole for part in parts])
+            return tf.cast(_weighted(returned, weights), x.dtype), tf.reshape(tf.stack(products), kernel.shape)
 
-        return kept(tf.cast(_weighted(dict(enumerate(seen)), weights), x.dtype)), gradient
+        return kept(tf.cast(_weighted(seen, weights), x.dtype)), gradient
 
     return convolved(x, kernel)
 
 
-def _weighted(parts: dict[int, Tensor], weights: Tensor) -> Tensor:
-    return sum(tf.cast(part, tf.float32) * weights[k][EACH] for k, part in parts.items())
+def _weighted(parts: list[Tensor], weights: Tensor) -> Tensor:
+    return sum(tf.cast(part, tf.float32) * weights[k][EACH] for k, part in enumerate(parts))
 
 
-def _returned(
-    pull: Tensor, size: int, stride: int, frame: int, lengths: Sequence[int]
-) -> dict[tuple[int, int], dict[int, Tensor]]:
-    """What each weight brings back to the pixels of each class: those that lie alike to the stride."""
-    axes, pads = [], [[0, 0]]
-    for length, outputs in zip(lengths, pull.shape[1:3], strict=True):
-        before = margins(size, stride, length - 2 * frame)[0] - frame
-        # output o read with weight k the pixel o × stride + k - before
-        offsets = [
-            {k: (place + before - k) // stride for k in range(size) if (place + before - k) % stride == 0}
-            for place in range(stride)
-        ]
-        every = [offset for each in offsets for offset in each.values()]
-        front, count = max(0, -min(every)), -(-length // stride)
-        pads.append([front, max(0, count + max(every) - outputs)])
-        axes.append([{k: slice(front + o, front + o + count) for k, o in each.items()} for each in offsets])
-    padded = tf.pad(pull, [*pads, [0, 0]])
-    return {
-        (i, j): {
-            k * size + m: padded[:, rows, columns]
-            for k, rows in axes[0][i].items()
-            for m, columns in axes[1][j].items()
-        }
-        for i in range(stride)
-        for j in range(stride)
-    }
-
-
-def _interleaved(classes: dict[tuple[int, int], Tensor], stride: int, shape: Sequence[int]) -> Tensor:
-    """The pixels of all classes where they belong."""
-    if stride == 1:
-        return classes[0, 0]
-    rows = [tf.stack([classes[i, j] for j in range(stride)], 3) for i in range(stride)]
-    whole = tf.stack(rows, 2)  # [channels, height ÷ stride, stride, width ÷ stride, stride, images]
-    channels, high, _, wide, _, images = whole.shape
-    return tf.reshape(whole, (channels, high * stride, wide * stride, images))[:, : shape[1], : shape[2]]
+def _spread(pull: Tensor, size: int, stride: int, pixels: Sequence[int]) -> Tensor:
+    """A gradient with zeros for the pixels that a stride left out, and margins such that every shift of it fits."""
+    pads = [[0, 0]]
+    for axis, n in zip((1, 2), pixels, strict=True):
+        length = (pull.shape[axis] - 1) * stride + 1
+        if stride > 1:
+            pull = tf.stack([pull, *[tf.zeros_like(pull)] * (stride - 1)], axis + 1)
+            pull = tf.reshape(pull, (*pull.shape[:axis], -1, *pull.shape[axis + 2 :]))
+            pull = pull[:, :length] if axis == 1 else pull[:, :, :length]
+        before = margins(size, stride, n)[0]
+        pads.append([size - 1 - before, n + before - length])
+    return tf.pad(pull, [*pads, [0, 0]])
 
 
 def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:

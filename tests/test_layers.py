@@ -18,14 +18,14 @@ def computed(
     import tensorflow as tf
 
     from models.layers import Compute
-    from models.shaped import Shaped, plain
+    from models.shaped import Shaped
 
     def run(x, weights):
         with tf.GradientTape() as tape:
             tape.watch((x, weights))
             net = (Shaped if kind == "shaped" else Compute)(weights, training=True)
             y = layers(net, net.images(x))
-            y = tf.transpose(plain(y), (3, 1, 2, 0)) if kind == "shaped" else y
+            y = tf.transpose(y, (3, 1, 2, 0)) if kind == "shaped" else y
         # pulled unevenly: an even pull gives batch norm a gradient of zero
         pull = tf.sin(tf.cast(tf.range(tf.size(y)), tf.float32) * 0.7)
         gradients = tape.gradient(y, (x, weights), tf.reshape(pull, tf.shape(y)))
@@ -58,11 +58,11 @@ def test_a_convolution(size, stride, pixels):
     )
 
 
-@pytest.mark.parametrize("form", ["shifted", "multiplied"])
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("pixels", [8, 7, 2, 1])
-def test_a_depthwise_convolution(stride, pixels, form, monkeypatch):
-    monkeypatch.setattr("models.shaped.SMALL", 64 if form == "multiplied" else 0)
+@pytest.mark.parametrize(("pixels", "small"), [(8, 0), (7, 0), (2, 0), (1, 0), (8, 64), (4, 64)])
+def test_a_depthwise_convolution(stride, pixels, small, monkeypatch):
+    """As shifted images, and of small images as a matrix."""
+    monkeypatch.setattr("models.shaped.SMALL", small)
     same(
         lambda net, x: net.depthwise("layer", x, 3, stride),
         drawn(2, pixels, pixels, 6),
@@ -99,38 +99,16 @@ def test_batch_norm_of_numbers_far_from_zero_loses_nothing_once_the_moving_mean_
 
 
 @pytest.mark.parametrize("activation", ["", "relu", "relu6"])
-@pytest.mark.parametrize("small", [0, 64], ids=["framed", "unframed"])
-@pytest.mark.parametrize(("pixels", "stride"), [(8, 1), (8, 2), (7, 1), (7, 2)])
-def test_a_widening_convolution_with_its_batch_norm_and_what_follows(pixels, stride, small, activation, monkeypatch):
-    """As one product, in a frame for the depthwise convolution or without."""
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_widening_convolution_with_its_batch_norm(size, activation, monkeypatch):
     monkeypatch.setattr("models.shaped.WIDE", 0)
-    monkeypatch.setattr("models.shaped.SMALL", small)
-
-    def layers(net: Any, x: Any) -> Any:
-        x = net.norm("norm", net.convolution("expand", x, 20, 1), 1e-3, activation)
-        return net.depthwise("depthwise", x, 3, stride)
-
-    weights = {"expand/kernel": drawn(1, 1, 3, 20), "depthwise/kernel": drawn(3, 3, 20, 1), **norm_weights("norm", 20)}
-    same(layers, drawn(4, pixels, pixels, 3, mean=1.0), weights)
-
-
-@pytest.mark.parametrize("follows", ["convolution", "norm", "add", "relu", "pool"])
-def test_a_framed_activation_may_go_anywhere(follows, monkeypatch):
-    monkeypatch.setattr("models.shaped.WIDE", 0)
-    monkeypatch.setattr("models.shaped.SMALL", 0)
-    then: dict[str, Callable[[Any, Any], Any]] = {
-        "convolution": lambda net, x: net.convolution("next", x, 2, 3),
-        "norm": lambda net, x: net.norm("norm2", x, 1e-3),
-        "add": lambda net, x: net.add(x, x),
-        "relu": lambda net, x: net.relu(x),
-        "pool": lambda net, x: net.images(net.pool(x)[:, None, None]),
-    }
-
-    def layers(net: Any, x: Any) -> Any:
-        return then[follows](net, net.norm("norm", net.convolution("expand", x, 7, 1), 1e-3, "relu6"))
-
-    weights = {"expand/kernel": drawn(1, 1, 3, 7), "next/kernel": drawn(3, 3, 7, 2), **norm_weights("norm", 7)}
-    same(layers, drawn(4, 6, 6, 3), {**weights, **norm_weights("norm2", 7)})
+    filters = 7 * size * size
+    weights = {"layer/kernel": drawn(size, size, 3, filters), **norm_weights("norm", filters)}
+    same(
+        lambda net, x: net.norm("norm", net.convolution("layer", x, filters, size), 1e-3, activation),
+        drawn(4, 8, 8, 3, mean=1.0),
+        weights,
+    )
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v2_small", "resnet20"])
