@@ -47,10 +47,13 @@ def main() -> None:
         masked = found[0]
         print(f"\n{masked['hardware']}, MobileNetV2, {size} px, batch {batch}")
         for row in found:
-            least = f"{100 * row['roofline']:.0f} % of the roofline" if row["roofline"] else ""
             print(
-                f"  lottery {row['precision']} {row['variant']:<34}{row['images_per_second']:>9.0f} images/s  {least}"
+                f"  lottery {row['precision']} {row['variant']:<34}{row['images_per_second']:>9.0f} images/s  "
+                f"{100 * row['roofline']:.0f} % of the roofline, first step after {row['first_seconds']:.0f} s",
+                flush=True,
             )
+        cost = found[0]["step_ms"] / found[1]["step_ms"] - 1
+        print(f"  the mask costs {100 * cost:+.2f} % of a step", flush=True)
         for row in theirs(size, batch, settings, steps):
             ratio = masked["images_per_second"] / row["images_per_second"]
             name = f"{row['what']} {row['precision']}"

@@ -15,8 +15,12 @@ from models.fusion import kept, sums
 from models.outline import Activation
 
 Tensor = Any
-EACH = (slice(None), None, None, None)  # a vector of channels, to go with activations
 TOP = {"": None, "relu": float("inf"), "relu6": 6.0}
+
+
+def each(vector: Tensor) -> Tensor:
+    """A number per channel, to go with activations."""
+    return tf.reshape(vector, (-1, 1, 1, 1))
 
 
 def normalised(
@@ -32,7 +36,7 @@ def normalised(
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
-        distance = tf.cast(x, tf.float32) - near[EACH]
+        distance = tf.cast(x, tf.float32) - each(near)
         off, square = (total / count for total in sums([distance, tf.square(distance)]))
         variance = tf.maximum(square - tf.square(off), 0.0)
         mean = off + near
@@ -43,19 +47,19 @@ def normalised(
 
         def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             def through(pull: Tensor) -> Tensor:
-                y = wide * scale[EACH] + shift[EACH]
+                y = wide * each(scale) + each(shift)
                 pull = tf.cast(pull, tf.float32)
                 return pull if top is None else tf.where((y > 0.0) & (y < top), pull, 0.0)
 
             passed = through(pull)
-            total, along = sums([passed, passed * (wide - mean[EACH])])
+            total, along = sums([passed, passed * (wide - each(mean))])
             along *= inverse
             slope = -scale * inverse * along / count
             rest = -scale * total / count - slope * mean
-            back = through(kept(pull)) * scale[EACH] + wide * slope[EACH] + rest[EACH]
+            back = through(kept(pull)) * each(scale) + wide * each(slope) + each(rest)
             return tf.cast(back, x.dtype), along, total
 
-        y = _cut(wide * scale[EACH] + shift[EACH], top)
+        y = _cut(wide * each(scale) + each(shift), top)
         return (tf.cast(y, x.dtype), mean, variance), gradient
 
     y, mean, variance = run(x, gamma, beta)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models.batch_norm import EACH
+from models.batch_norm import each
 from models.fusion import kept, sums
 
 Tensor = Any
@@ -34,7 +34,12 @@ def windows(x: Tensor, size: int, stride: int) -> list[Tensor]:
 
 def _moved(x: Tensor, size: int, pixels: Sequence[int], stride: int = 1) -> list[Tensor]:
     """What `size` × `size` windows of so many pixels show, each moved by one against the last."""
-    return [x[:, i : i + pixels[0] : stride, j : j + pixels[1] : stride] for i in range(size) for j in range(size)]
+    high, wide = pixels
+    return [
+        tf.strided_slice(x, (0, i, j, 0), (x.shape[0], i + high, j + wide, x.shape[3]), (1, stride, stride, 1))
+        for i in range(size)
+        for j in range(size)
+    ]
 
 
 def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
@@ -43,7 +48,7 @@ def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def convolved(x: Tensor, kernel: Tensor):  # type: ignore[no-untyped-def]
-        weights = tf.reshape(kernel, (size * size, -1))
+        weights = tf.unstack(tf.reshape(kernel, (size * size, -1)))
         x = kept(x)
         seen = windows(x, size, stride)
 
@@ -61,8 +66,8 @@ def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return convolved(x, kernel)
 
 
-def _weighted(parts: list[Tensor], weights: Tensor) -> Tensor:
-    return sum(tf.cast(part, tf.float32) * weights[k][EACH] for k, part in enumerate(parts))
+def _weighted(parts: list[Tensor], weights: list[Tensor]) -> Tensor:
+    return sum(tf.cast(part, tf.float32) * each(weight) for part, weight in zip(parts, weights, strict=True))
 
 
 def _spread(pull: Tensor, size: int, stride: int, pixels: Sequence[int]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models.batch_norm import EACH, normalised, widened
+from models.batch_norm import each, normalised, widened
 from models.depthwise import multiplied, shifted, windows
 from models.fusion import kept
 from models.layers import Compute, Tensor, activated
@@ -57,7 +57,7 @@ class Shaped(Compute):
         )
         if not self.training:
             scale = gamma * tf.math.rsqrt(variance + epsilon)
-            y = tf.cast(x, tf.float32) * scale[EACH] + (beta - mean * scale)[EACH]
+            y = tf.cast(x, tf.float32) * each(scale) + each(beta - mean * scale)
             return activated(tf.cast(y, x.dtype), activation)
         if isinstance(x, Product):
             y, mean, variance = widened(x.x, x.kernel, gamma, beta, epsilon, activation)

@@ -60,12 +60,14 @@ class Program:
         self.shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
         # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
         whole = self.jit and devices.replicas == 1
-        compiled = partial(tf.function, jit_compile=self.jit and not whole)
+        # autograph, which would turn Python's loops into TensorFlow's, takes 40 % of the time of tracing
+        function = partial(tf.function, autograph=False)
+        compiled = partial(function, jit_compile=self.jit and not whole)
         self._gradients: Callable[..., Any] = compiled(self._gradients_of)
         self._update: Callable[..., Any] = compiled(self._updated)
         self._count: Callable[..., Any] = compiled(self._counted)
-        self._run = tf.function(self._steps, jit_compile=whole)
-        self._evaluate = tf.function(self._evaluation, jit_compile=whole)
+        self._run = function(self._steps, jit_compile=whole)
+        self._evaluate = function(self._evaluation, jit_compile=whole)
         if self.jit:
             # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
             # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
@@ -88,8 +90,9 @@ class Program:
         return text
 
     def _gains_by_shaping(self) -> bool:
-        # MobileNetV2 at 32 px, batch 128, bfloat16, H200: 3.55 ms a step against 5.77. On CPU, where XLA does not pay,
-        # the shaped step is slower. Networks of 3×3 convolutions alone are left to the library.
+        # MobileNetV2, bfloat16, H200: 3.1 ms a step against 5.8 at 32 px and batch 128, 20.7 against 23.9 at 224 px and
+        # batch 256 (docs/performance.md). On CPU, where XLA does not pay, the shaped step is slower. Networks of 3×3
+        # convolutions alone are left to the library.
         depthwise = any(layer.kind == "depthwise" for layer in self.network.layers)
         return self.jit and self.devices.kind == "GPU" and depthwise
 
@@ -200,10 +203,12 @@ class Program:
         def step(batch: Any, i: Tensor) -> None:
             self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size)
 
-        i = first  # a tf.range would be compiled anew for every length
-        while i < last:
+        def one_more(i: Tensor) -> list[Tensor]:
             self.devices.strategy.run(step, args=(batch, i))
-            i += 1
+            return [i + 1]
+
+        # bounds as numbers: a range of them would be compiled anew for every length
+        tf.while_loop(lambda i: i < last, one_more, [first])
 
     def _replica_step(self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int) -> None:
         replicas, context = self.devices.replicas, tf.distribute.get_replica_context()
@@ -319,11 +324,11 @@ class Program:
             weights = Weights(*(self._state[prefix + name].read_value() for name in Weights._fields))
             return self._count(weights, batch, indices, isinstance(source, Resident))
 
-        totals = tf.zeros(3)
-        for i in tf.range(order.shape[0]):
+        def one_more(i: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
             part = self.devices.strategy.run(count, args=(order[i], batch))
-            totals += self.devices.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
-        return totals
+            return i + 1, totals + self.devices.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
+
+        return tf.while_loop(lambda i, _: i < order.shape[0], one_more, [tf.constant(0), tf.zeros(3)])[1]
 
     def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
         images, labels = self._pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)

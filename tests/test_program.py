@@ -65,6 +65,11 @@ def test_a_batch_larger_than_the_training_images_is_refused(program):
         program(tiny(batch=100))
 
 
+def test_shaped_layers_without_xla_are_refused(program):
+    with pytest.raises(Refused, match="recipe.layers: received shaped, which needs XLA"):
+        program(tiny(layers="shaped", xla="off"))
+
+
 def test_xla_and_plain_compilation_agree(program):
     ends = []
     for xla in ("off", "on"):

@@ -33,7 +33,7 @@ class Timing:
     batch: int  # over all devices
     devices: int
     variant: str  # masked or unmasked
-    first_seconds: float | None = None  # first call: tracing and compiling
+    first_seconds: float | None = None  # until the first step is done: tracing and compiling
     step_ms: float | None = None  # median
     images_per_second: float | None = None
     epoch_seconds: float | None = None  # of as many images as the usual data set of this size has
@@ -90,14 +90,18 @@ def _measure(experiment, devices, masks, rounds, steps):  # type: ignore[no-unty
     if devices.kind == "GPU":
         tf.config.experimental.reset_memory_stats("GPU:0")
     dataset = open_dataset(experiment.data)
-    programs = [Program(experiment, dataset, devices, use_mask=mask) for mask in masks]
     epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
+    programs: list[Program] = []
     first: list[float] = []
-    for program in programs:
+    for mask in masks:
+        began = time.perf_counter()
+        program = Program(experiment, dataset, devices, use_mask=mask)
         weights = program.network.initial(0)
-        program.load(weights, by_quantile(weights.kernels, 0.5).mask if program.use_mask else None)
-        first.append(seconds(program, epoch, 1))
+        program.load(weights, by_quantile(weights.kernels, 0.5).mask if mask else None)
+        seconds(program, epoch, 1)
+        first.append(time.perf_counter() - began)
         seconds(program, epoch, steps)
+        programs.append(program)
     each: list[list[float]] = [[] for _ in programs]
     with Utilisation() as busy:
         for turn in range(rounds):
