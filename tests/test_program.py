@@ -66,7 +66,7 @@ def test_a_batch_larger_than_the_training_images_is_refused(program):
 
 
 def test_shaped_layers_without_xla_are_refused(program):
-    with pytest.raises(Refused, match="recipe.layers: received shaped, which needs XLA"):
+    with pytest.raises(Refused, match="received shaped, which needs XLA"):
         program(tiny(layers="shaped", xla="off"))
 
 
