@@ -5,6 +5,7 @@ Both rates are measured here and now, by a large matrix product and a large copy
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +15,16 @@ from typing import Any
 import tensorflow as tf
 
 from models import Network
+from models.outline import Layer
 from sweep.devices import Devices
 
 # Forward the output of a convolution is written, and read by what normalises it. Backward the gradient of what was
 # normalised is written; it and the output are read for the sums of batch norm and again for the output's gradient;
 # that is written, and read by the products with weights and with input; the input is read for the latter.
 PASSES = 10
+# Of a convolution with many more outputs than inputs, batch norm can be had from the inputs' moments: its output is
+# written and read; its gradient is written, and read by both products; the output is read to see where it was cut.
+WIDENING_PASSES = 6
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 VECTORS = 8  # of float32 per weight and step: weight, momentum, gradient, each read and written; mask and cast copy
 
@@ -42,9 +47,14 @@ def operations(network: Network, batch: int) -> float:
 
 
 def traffic(network: Network, batch: int, precision: str) -> float:
-    """Bytes through memory: every layer's output `PASSES` times, the weights once."""
-    outputs = sum(a * b * c for a, b, c in (layer.output for layer in network.layers))
-    return float(PASSES * BYTES[precision] * outputs * batch + VECTORS * 4 * network.parameters)
+    """Bytes through memory: every layer's output so many times, the weights once."""
+    passed = sum(_passes(layer) * math.prod(layer.output) for layer in network.layers)
+    return float(BYTES[precision] * passed * batch + VECTORS * 4 * network.parameters)
+
+
+def _passes(layer: Layer) -> int:
+    *inputs, outputs = layer.kernel
+    return WIDENING_PASSES if layer.kind == "convolution" and outputs > 2 * math.prod(inputs) else PASSES
 
 
 def measured(devices: Devices, precision: str) -> Rates:
@@ -57,13 +67,15 @@ def measured(devices: Devices, precision: str) -> Rates:
     return Rates(2.0 * side**3 / product, 2.0 * 4.0 * length / copy)
 
 
-def _seconds(work: Callable[[], Any], calls: int = 5) -> float:
-    """Median; the last number of the result is fetched, so that the device is done."""
+def _seconds(work: Callable[[], Any], calls: int = 10) -> float:
+    """Of one call among many, so that the host does not count. A number of the last is fetched: the device is done."""
 
-    def once() -> float:
+    def several() -> float:
         began = time.perf_counter()
-        tf.reshape(work(), (-1,))[-1].numpy()
-        return time.perf_counter() - began
+        for _ in range(calls):
+            result = work()
+        tf.reshape(result, (-1,))[-1].numpy()
+        return (time.perf_counter() - began) / calls
 
-    once()
-    return median(once() for _ in range(calls))
+    several()
+    return median(several() for _ in range(3))

@@ -1,0 +1,70 @@
+"""The bench: what it counts, and that every kind of it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from models import build
+from models.network import outline
+from tests.sweeping import lottery
+
+
+def layers(net, x):
+    """A narrow stem, a widening convolution, a depthwise and a projecting one."""
+    x = net.convolution("stem", x, 4, 3)
+    x = net.convolution("expand", x, 24, 1)
+    x = net.depthwise("depthwise", x, 3, 2)
+    return net.dense("classifier", net.pool(net.convolution("project", x, 8, 1)), 5)
+
+
+def test_the_least_traffic_counted_by_hand():
+    from sweep.bench.roofline import operations, traffic
+
+    net = outline("by hand", layers, image_size=8, channels=3, classes=5)
+    stem, expand, depthwise, project, classifier = 8 * 8 * 4, 8 * 8 * 24, 4 * 4 * 24, 4 * 4 * 8, 5
+    numbers = 10 * (stem + depthwise + project + classifier) + 6 * expand  # batch norm of expand costs no pass over it
+    assert traffic(net, 3, "bfloat16") == 2 * 3 * numbers + 8 * 4 * net.parameters
+    assert traffic(net, 3, "float32") - traffic(net, 3, "bfloat16") == 2 * 3 * numbers
+    assert operations(net, 3) == 6 * 3 * net.macs
+
+
+def test_a_network_without_widening_convolutions_passes_every_output_ten_times():
+    from sweep.bench.roofline import traffic
+
+    net = build("resnet20", image_size=32, channels=3, classes=10)
+    outputs = sum(math.prod(layer.output) for layer in net.layers)
+    assert traffic(net, 1, "float32") == 40 * outputs + 32 * net.parameters
+
+
+def test_the_rate_of_a_device_leaves_the_host_out(monkeypatch):
+    from sweep.bench import roofline
+
+    clock = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.5, 30.0, 31.0])  # the first round warms up
+    monkeypatch.setattr(roofline.time, "perf_counter", lambda: next(clock))
+    assert roofline._seconds(lambda: [1.0], calls=4) == 0.25
+
+
+def bench(*words: str) -> list[dict]:
+    return list(json.loads(lottery("bench", *words, "--rounds", 2, "--steps", 2, "--json").stdout))
+
+
+def test_a_step_is_timed_for_every_combination():
+    rows = bench("step", "--model", "resnet20", "--width", "0.25", "--size", "8", "--batch", "8", "16", "--mask")
+    assert [(row["batch"], row["variant"]) for row in rows] == [
+        (8, "masked"), (8, "unmasked"), (16, "masked"), (16, "unmasked"),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["images_per_second"] == pytest.approx(row["batch"] / row["step_ms"] * 1e3)
+        assert row["first_seconds"] > row["step_ms"] / 1e3 and 0 < row["roofline"] < 1
+
+
+def test_scaling_goes_from_one_device_to_all():
+    rows = bench("scaling", "--model", "resnet20", "--width", "0.25", "--size", "8", "--batch", "8", "--devices", "2")
+    assert [(row["devices"], row["batch"]) for row in rows] == [(1, 8), (2, 16)]
+    one, two = rows
+    assert one["efficiency"] == 1 and one["all_reduce_ms"] == 0
+    assert two["all_reduce_ms"] > 0 and two["data_wait_share"] == 0
+    assert two["efficiency"] == pytest.approx(two["images_per_second"] / (2 * one["images_per_second"]))
