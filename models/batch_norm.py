@@ -75,7 +75,7 @@ def widened(
     mean and variance of every output. The normalised kernel, with its shift for the ones, times rows is the output.
     Rows times gradient gives the sums of batch norm's gradient and that of the kernel; what batch norm takes off the
     gradient of `x` is again a small kernel times rows. Ones stand twice, the second for what a shift loses when it is
-    rounded.
+    rounded. Sums are float32, as those of `normalised`. What comes off the gradient of `x` is too small for float16.
     """
     inputs, *shape = x.shape
     count, top, half = float(np.prod(shape)), TOP[activation], x.dtype
@@ -83,27 +83,28 @@ def widened(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
         rows = kept(tf.concat([tf.reshape(x, (inputs, -1)), tf.ones((2, int(count)), half)], 0))
-        moments = tf.matmul(*[tf.cast(rows, tf.float32)] * 2, transpose_b=True) / count
+        exact = tf.cast(rows, tf.float32)
+        moments = tf.matmul(exact, exact, transpose_b=True) / count
         centre = moments[:inputs, inputs, None]
         seen = tf.matmul(moments[:inputs, :inputs] - centre * tf.transpose(centre), kernel)  # covariance × kernel
         mean = tf.reduce_sum(centre * kernel, 0)
         variance = tf.maximum(tf.reduce_sum(kernel * seen, 0), 0.0)
         inverse = tf.math.rsqrt(variance + epsilon)
         scale = gamma * inverse
-        y = tf.matmul(_with_shift(kernel * scale, beta - mean * scale, half), rows, transpose_a=True)
-        y = kept(_cut(y, top))
+        scaled = _with_shift(kernel * scale, beta - mean * scale, centre, half)
+        y = kept(_cut(tf.matmul(scaled, rows, transpose_a=True), top))
 
         def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             pull = tf.reshape(pull, y.shape)
             pull = kept(pull if top is None else tf.where((y > 0) & (y < top), pull, tf.zeros_like(pull)))
-            across = tf.cast(tf.matmul(rows, pull, transpose_b=True), tf.float32)
+            across = tf.matmul(exact, tf.cast(pull, tf.float32), transpose_b=True)
             across, total = across[:inputs] - centre * across[inputs], across[inputs]
             along = tf.reduce_sum(kernel * across, 0) * inverse
             slope = -scale * inverse * along / count
             rest = -scale * total / count - slope * mean
             small = tf.matmul(tf.concat([kernel * slope, rest[None]], 0), kernel, transpose_b=True)
-            back = tf.matmul(tf.cast(kernel * scale, half), pull)
-            back += tf.matmul(_with_shift(small[:inputs], small[inputs], half), rows, transpose_a=True)
+            back = tf.matmul(scaled[:inputs], pull)
+            back += tf.matmul(_with_shift(small[:inputs], small[inputs], centre, half), rows, transpose_a=True)
             return tf.reshape(back, x.shape), scale * (across - inverse * along * seen), along, total
 
         return (tf.reshape(y, (-1, *shape)), mean, variance), gradient
@@ -119,8 +120,10 @@ def _cut(y: Tensor, top: float | None) -> Tensor:
     return y if top == float("inf") else tf.minimum(y, tf.cast(top, y.dtype))
 
 
-def _with_shift(kernel: Tensor, shift: Tensor, half: Any) -> Tensor:
-    """The kernel for rows that end in two rows of ones."""
-    most = tf.cast(shift, half)
+def _with_shift(kernel: Tensor, shift: Tensor, centre: Tensor, half: Any) -> Tensor:
+    """The kernel for rows that end in two rows of ones. The shift takes back what rounding moves at the `centre`."""
+    rounded = kept(tf.cast(kernel, half))  # else XLA takes the numbers before they were rounded for those after
+    shift += tf.reduce_sum((kernel - tf.cast(rounded, tf.float32)) * centre, 0)
+    most = kept(tf.cast(shift, half))
     rest = tf.cast(shift - tf.cast(most, tf.float32), half)
-    return tf.concat([tf.cast(kernel, half), most[None], rest[None]], 0)
+    return tf.concat([rounded, most[None], rest[None]], 0)

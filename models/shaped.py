@@ -7,6 +7,7 @@ each of these gave is in docs/performance.md.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,8 +44,8 @@ class Shaped(Compute):
         parts = windows(x, size, stride)
         rows = parts[0] if size == 1 else tf.concat(parts, 0)  # a patch of the image per column
         product = Product(rows, tf.reshape(self.weights[f"{name}/kernel"], (-1, filters)))
-        wide = filters > 2 * rows.shape[0] and filters * rows[0].shape.num_elements() >= WIDE
-        return product if wide and self.training else product.computed()
+        wide = filters > 2 * rows.shape[0] and filters * math.prod(rows.shape[1:]) >= WIDE
+        return product if wide and self.training and x.dtype != tf.float16 else product.computed()
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
         pixels = x.shape[1] * x.shape[2]

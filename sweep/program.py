@@ -71,8 +71,8 @@ class Program:
         if self.jit:
             # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
             # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
-            for function, arguments in self.calls():
-                function.get_concrete_function(**arguments)
+            for called, arguments in self.calls():
+                called.get_concrete_function(**arguments)
 
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas

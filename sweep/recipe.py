@@ -116,8 +116,12 @@ def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
 
 
 def size_at(recipe: Recipe, epoch: int, full: int) -> int:
-    """Progressive resizing: from `first_size` linearly to the full size, in multiples of 4 pixels."""
+    """Progressive resizing: from `first_size` linearly to the full size, in eighths of it or 4 pixels.
+
+    Every size is a program to compile, so there are few.
+    """
     if epoch >= recipe.full_size_epoch:
         return full
     size = recipe.first_size + (full - recipe.first_size) * epoch / recipe.full_size_epoch
-    return min(full, max(4, round(size / 4) * 4))
+    step = max(4, full // 8)
+    return min(full, max(step, round(size / step) * step))

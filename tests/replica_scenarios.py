@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections import Counter
@@ -93,6 +94,26 @@ def train(devices: int, **recipe) -> dict:
     }
 
 
+def depthwise(devices: int, **recipe) -> dict:
+    """A network with depthwise convolutions, as it is trained on GPUs."""
+    import models.shaped
+    from sweep.data import open_dataset
+    from sweep.experiment import Model
+    from sweep.program import Program
+    from sweep.recipe import epoch_of
+
+    models.shaped.WIDE = 0
+    experiment = dataclasses.replace(tiny(**recipe), model=Model("mobilenet_v2_small", 0.35))
+    run = Program(experiment, open_dataset(experiment.data), prepare(devices))
+    epoch = epoch_of(run.recipe, 0, 0, len(run.dataset.train), run.dataset.image_size)
+    run.load(run.network.initial(0))
+    run.run(epoch, 0, 1)
+    loss = run.take_sums()[0]
+    run.run(epoch, 1, run.steps)
+    copies = [run.replicas_of(name) for name in ("kernels", "statistics", "slot0_kernels")]
+    return {"loss": loss, "equal": all(part.tobytes() == parts[0].tobytes() for parts in copies for part in parts)}
+
+
 def refuse(devices: int, **recipe) -> dict:
     try:
         program_of(devices, **recipe)
@@ -113,4 +134,10 @@ def sweep(devices: int, folder: str) -> dict:
 
 if __name__ == "__main__":
     name, devices, recipe = sys.argv[1:]
-    print(json.dumps({"train": train, "refuse": refuse, "sweep": sweep}[name](int(devices), **json.loads(recipe))))
+    print(
+        json.dumps(
+            {"train": train, "depthwise": depthwise, "refuse": refuse, "sweep": sweep}[name](
+                int(devices), **json.loads(recipe)
+            )
+        )
+    )

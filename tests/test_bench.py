@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_the_rate_of_a_device_leaves_the_host_out(monkeypatch):
     from sweep.bench import roofline
 
     clock = iter([0.0, 9.0, 10.0, 11.0, 20.0, 21.5, 30.0, 31.0])  # the first round warms up
-    monkeypatch.setattr(roofline.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(roofline, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     assert roofline._seconds(lambda: [1.0], calls=4) == 0.25
 
 

@@ -111,6 +111,27 @@ def test_a_widening_convolution_with_its_batch_norm(size, activation, monkeypatc
     )
 
 
+def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeypatch):
+    """Far from zero, where sums cancel: nothing may be rounded before they do."""
+    import tensorflow as tf
+
+    monkeypatch.setattr("models.shaped.WIDE", 0)
+    weights = {"layer/kernel": drawn(1, 1, 8, 24), **norm_weights("norm", 24)}
+    x = (drawn(64, 8, 8, 8) + np.linspace(-3, 3, 8)).astype(np.float32)
+    x = tf.cast(tf.cast(x, tf.bfloat16), tf.float32).numpy()  # what both see is the same
+
+    def layers(net: Any, x: Any) -> Any:
+        return net.norm("norm", net.convolution("layer", x, 24, 1), 1e-3)
+
+    def away(kind: str) -> list[float]:
+        got = computed(kind, lambda net, x: tf.cast(layers(net, tf.cast(x, tf.bfloat16)), tf.float32), x, weights)
+        return [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(got, true, strict=True)]
+
+    true = computed("plain", layers, x, weights)
+    plain, shaped = away("plain"), away("shaped")
+    assert all(ours < 1.5 * theirs + 1e-3 for ours, theirs in zip(shaped, plain, strict=True)), (plain, shaped)
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v2_small", "resnet20"])
 def test_a_whole_network(name, monkeypatch):
     """Logits, statistics and the gradients of all weights of a training step."""

@@ -218,6 +218,11 @@ def test_sizes_between_are_rounded_to_four_pixels():
     assert [recipes.size_at(recipe, epoch, 32) for epoch in range(4)] == [16, 20, 28, 32]
 
 
+def test_large_images_grow_in_few_sizes():
+    recipe = Recipe(epochs=30, first_size=128, full_size_epoch=20)
+    assert sorted({recipes.size_at(recipe, epoch, 224) for epoch in range(30)}) == [140, 168, 196, 224]
+
+
 def test_images_have_their_full_size_where_resizing_is_off():
     assert [recipes.size_at(Recipe(), epoch, 30) for epoch in (0, 29)] == [30, 30]
 

@@ -54,9 +54,17 @@ def test_each_image_is_augmented_alike_however_many_replicas_share_the_batch(fou
 
 
 def test_xla_inside_each_replica_gives_the_same_training():
-    plain, compiled = scenario("train", 2, xla="off"), scenario("train", 2, xla="on", layers="shaped")
+    plain, compiled = (scenario("train", 2, xla=xla) for xla in ("off", "on"))
     assert compiled["equal"] and compiled["pruned_nonzero"] == 0
     np.testing.assert_allclose(plain["step"], compiled["step"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.drill
+def test_shaped_layers_inside_each_replica_give_the_same_loss():
+    plain = scenario("depthwise", 2, xla="off")
+    shaped = scenario("depthwise", 2, xla="on", layers="shaped")
+    assert plain["equal"] and shaped["equal"]
+    assert shaped["loss"] == pytest.approx(plain["loss"], rel=1e-4)
 
 
 def test_a_batch_that_does_not_divide_by_the_replicas_is_refused():

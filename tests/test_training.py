@@ -14,7 +14,7 @@ from sweep import store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
-from tests.trainings import assert_equal_bits, epoch, start_at, trained
+from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, epoch, start_at, trained
 
 # ---- the mask
 
@@ -197,6 +197,13 @@ def test_streamed_pictures_come_in_the_order_of_the_epoch_and_the_rest_is_left_o
     assert labels == run.dataset.train.labels[plan.order].tolist()
     trained(run, start_at(run), tmp_path)
     assert all(0 < line["data_wait_share"] < 1 for line in store.read_metrics(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["resident", "streamed"])
+def test_what_is_traced_ahead_is_what_training_calls(kind, program, pictures, tmp_path):
+    assert_nothing_is_traced_later(
+        program(tiny(gamma=0.3) if kind == "resident" else streamed(pictures, gamma=0.3)), tmp_path
+    )
 
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])

@@ -27,3 +27,18 @@ def start_at(program, number: int = 0, mask=None, seed: int = 0):
     from sweep.training import Start
 
     return Start(program.network.initial(seed), number, seed, mask)
+
+
+def assert_nothing_is_traced_later(program, folder: Path) -> None:
+    """Traced ahead as under XLA, the program finds what it needs when it trains and evaluates."""
+    for called, arguments in program.calls():
+        called.get_concrete_function(**arguments)
+
+    def traces() -> list[int]:
+        return [called.experimental_get_tracing_count() for called in (program._run, program._evaluate)]
+
+    before = traces()
+    assert min(before) > 0
+    trained(program, start_at(program), folder)
+    program.evaluate(program.dataset.test)
+    assert traces() == before

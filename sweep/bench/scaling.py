@@ -34,7 +34,7 @@ class Scaling:
 
 def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> list[Scaling]:
     """On 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one."""
-    dataset = open_dataset(experiment.data)
+    dataset = open_dataset(experiment.data).for_training_only()
     counts = sorted({1, devices.replicas} | {2**k for k in range(10) if 2**k < devices.replicas})
     found: list[Scaling] = []
     for count in counts:

@@ -53,7 +53,8 @@ def time_steps(
 ) -> list[Timing]:
     """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each.
 
-    `rates` are asked for last: what TensorFlow computes before a program is traced changes the name it is kept under.
+    `rates` are asked for last: what TensorFlow computes before it traces a program changes the name under which the
+    compiled one is kept, where TF_XLA_FLAGS names a folder for that.
     """
     recipe, variants = experiment.recipe, ["masked" if mask else "unmasked" for mask in masks]
     known = (
@@ -89,7 +90,7 @@ def usual_images(size: int) -> int:
 def _measure(experiment, devices, masks, rounds, steps):  # type: ignore[no-untyped-def]
     if devices.kind == "GPU":
         tf.config.experimental.reset_memory_stats("GPU:0")
-    dataset = open_dataset(experiment.data)
+    dataset = open_dataset(experiment.data).for_training_only()
     epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
     programs: list[Program] = []
     first: list[float] = []

@@ -170,7 +170,13 @@ def made_up(
             "synthetic", image_size=size, classes=10 if size <= 64 else 1000, images=batch * steps, pad=4, flip=True
         ),
         recipe=Recipe(
-            batch=batch, learning_rate=0.01, weight_decay=1e-4, nesterov=True, precision=precision, layers=layers
+            batch=batch,
+            learning_rate=0.01,
+            weight_decay=1e-4,
+            nesterov=True,
+            precision=precision,
+            layers=layers,
+            xla="on" if layers == "shaped" else "auto",
         ),
     )
     check(experiment)

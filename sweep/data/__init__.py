@@ -6,6 +6,7 @@ A split is `Images` (uint8 in memory; trained from the device's memory), `Files`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,11 @@ class Dataset:
     test: Split
     mean: tuple[float, ...]  # per channel, of pixels between 0 and 1
     deviation: tuple[float, ...]
+
+    def for_training_only(self) -> Dataset:
+        """Without the images that are only evaluated."""
+        none = np.arange(0)
+        return dataclasses.replace(self, validation=self.validation.take(none), test=self.test.take(none))
 
 
 # of ImageNet's training pixels; close enough for any photographs

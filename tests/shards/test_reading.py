@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -18,8 +19,10 @@ from sweep.data.decoded import Decoded
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.conftest import tiny
 from tests.shards.conftest import SIZE
 from tests.sweeping import LOTTERY, lottery
+from tests.trainings import assert_nothing_is_traced_later
 
 
 def batches(folder: Path, order: np.ndarray, seeds: np.ndarray | None, cache: str = "off") -> list[list[np.ndarray]]:
@@ -195,3 +198,8 @@ def test_training_from_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_pa
     results = [next((tmp_path / name).glob("*/dense/*/result.json")) for name in ("straight", "killed")]
     first, second = (json.loads(path.read_text()) for path in results)
     assert first["test"] == second["test"] and first["validation"] == second["validation"]
+
+
+def test_what_is_traced_ahead_is_what_training_calls(raw, program, tmp_path):
+    data = Data("shards", path=str(raw), image_size=16, validation=6)
+    assert_nothing_is_traced_later(program(dataclasses.replace(tiny(), data=data)), tmp_path)
