@@ -12,7 +12,7 @@ from models import Weights, build
 
 
 def computed(
-    kind: str, layers: Callable[[Any, Any], Any], x: np.ndarray, weights: dict[str, np.ndarray]
+    kind: str, layers: Callable[[Any, Any], Any], x: np.ndarray, weights: dict[str, np.ndarray], lean: float = 0.0
 ) -> list[np.ndarray]:
     """Output of some layers, the gradients of their input and weights, and the statistics they found."""
     import tensorflow as tf
@@ -27,7 +27,7 @@ def computed(
             y = layers(net, net.images(x))
             y = tf.transpose(y, (3, 1, 2, 0)) if kind == "shaped" else y
         # pulled unevenly: an even pull gives batch norm a gradient of zero
-        pull = tf.sin(tf.cast(tf.range(tf.size(y)), tf.float32) * 0.7)
+        pull = tf.sin(tf.cast(tf.range(tf.size(y)), tf.float32) * 0.7) + lean
         gradients = tape.gradient(y, (x, weights), tf.reshape(pull, tf.shape(y)))
         return y, gradients, net.found
 
@@ -124,12 +124,12 @@ def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeyp
         return net.norm("norm", net.convolution("layer", x, 24, 1), 1e-3)
 
     def away(kind: str) -> list[float]:
-        got = computed(kind, lambda net, x: tf.cast(layers(net, tf.cast(x, tf.bfloat16)), tf.float32), x, weights)
+        got = computed(kind, lambda net, x: tf.cast(layers(net, tf.cast(x, tf.bfloat16)), tf.float32), x, weights, 0.5)
         return [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(got, true, strict=True)]
 
-    true = computed("plain", layers, x, weights)
+    true = computed("plain", layers, x, weights, 0.5)
     plain, shaped = away("plain"), away("shaped")
-    assert all(ours < 1.5 * theirs + 1e-3 for ours, theirs in zip(shaped, plain, strict=True)), (plain, shaped)
+    assert all(ours < theirs + 1e-4 for ours, theirs in zip(shaped, plain, strict=True)), (plain, shaped)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2_small", "resnet20"])
