@@ -42,25 +42,25 @@ def normalised(
         mean = off + near
         inverse = tf.math.rsqrt(variance + epsilon)
         scale = gamma * inverse
-        shift = beta - mean * scale
-        wide = tf.cast(kept(x), tf.float32)
+        wide, factor = tf.cast(kept(x), tf.float32), each(scale)
+        y = wide * factor + each(beta - mean * scale)
 
         def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            passes = None if top is None else (y > 0.0) & (y < top)
+
             def through(pull: Tensor) -> Tensor:
-                y = wide * each(scale) + each(shift)
                 pull = tf.cast(pull, tf.float32)
-                return pull if top is None else tf.where((y > 0.0) & (y < top), pull, 0.0)
+                return pull if passes is None else tf.where(passes, pull, 0.0)
 
             passed = through(pull)
             total, along = sums([passed, passed * (wide - each(mean))])
             along *= inverse
             slope = -scale * inverse * along / count
             rest = -scale * total / count - slope * mean
-            back = through(kept(pull)) * each(scale) + wide * each(slope) + each(rest)
+            back = through(kept(pull)) * factor + wide * each(slope) + each(rest)
             return tf.cast(back, x.dtype), along, total
 
-        y = _cut(wide * each(scale) + each(shift), top)
-        return (tf.cast(y, x.dtype), mean, variance), gradient
+        return (tf.cast(_cut(y, top), x.dtype), mean, variance), gradient
 
     y, mean, variance = run(x, gamma, beta)
     return y, mean, variance

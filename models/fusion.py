@@ -11,14 +11,18 @@ Tensor = Any
 LONG = 16384  # longer sums XLA cuts in two kernels
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
+@tf.RegisterGradient("XlaOptimizationBarrier")  # type: ignore[untyped-decorator]
+def _passed_on(operation: Any, pull: Tensor) -> Tensor:
+    return pull
+
+
 def kept(x: Tensor) -> Tensor:
     """`x`, computed once and written to memory.
 
     XLA likes to compute a value again in each kernel that reads it. That is right for a product and wrong for what a
     depthwise convolution reads nine times.
     """
-    return x if tf.executing_eagerly() else xla_optimization_barrier(input=[x])[0], lambda pull: pull
+    return x if tf.executing_eagerly() else xla_optimization_barrier(input=[x])[0]
 
 
 def sums(parts: list[Tensor]) -> list[Tensor]:
