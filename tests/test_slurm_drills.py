@@ -110,7 +110,7 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_pat
 
 def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=15, array_parallelism=2)
-    experiment = steady(70, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
+    experiment = steady(130, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)
