@@ -90,7 +90,7 @@ class Program:
         return text
 
     def _gains_by_shaping(self) -> bool:
-        # MobileNetV2, bfloat16, H200: 3.1 ms a step against 5.8 at 32 px and batch 128, 20.7 against 23.9 at 224 px and
+        # MobileNetV2, bfloat16, H200: 3.2 ms a step against 5.8 at 32 px and batch 128, 21.1 against 23.9 at 224 px and
         # batch 256 (docs/performance.md). On CPU, where XLA does not pay, the shaped step is slower. Networks of 3×3
         # convolutions alone are left to the library.
         depthwise = any(layer.kind == "depthwise" for layer in self.network.layers)

@@ -16,13 +16,13 @@ from tests import made_up
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each control
-    "cifar10_mobilenet_v2": {"ticket": 7 * 5, "fresh": 2, "shuffled": 2, "random": 2, "finetune": 2},
+    "cifar10_mobilenet_v2": {"ticket": 7 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "finetune"), 2 * 3)},
     "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "finetune": 3 * 3},
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
     "imagenet_mobilenet_v2": {"ticket": 12 * 9, "fresh": 2, "shuffled": 2},
 }
 EPOCHS = {  # of all cells together: T - k of each
-    "cifar10_mobilenet_v2": 7 * (30 + 29 + 28 + 25 + 20) + 2 * 30 + 3 * 2 * 28,
+    "cifar10_mobilenet_v2": 3 * (7 * (30 + 29 + 28 + 25 + 20) + 2 * 30 + 3 * 2 * 28),
     "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 2 * 3 * 172),
     "dry_run": 3 * (18 + 15) + 18 + 18,
     "imagenet_mobilenet_v2": 12 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
