@@ -61,7 +61,7 @@ def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, 
 
     When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
     """
-    with _alone(home):
+    with alone(home):
         live = _live(home)
         wanted = missing_of(home, live, only)
         if not wanted.any:
@@ -218,7 +218,7 @@ def _parent(job: str) -> str:
 
 
 @contextmanager
-def _alone(home: Store) -> Iterator[None]:
+def alone(home: Store) -> Iterator[None]:
     """One submission at a time, so that two commands do not submit the same cell."""
     path = home.root / "slurm" / "submit.lock"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 @dataclass(frozen=True)
 class Submitted:
     id: str
-    part: str  # dense, masks, cells, report or rest
+    part: str  # dense, masks, cells, report, rest or tune
     first: int  # of an array: what index 0 stands for
     indices: tuple[int, ...]
     at: float  # seconds since 1970

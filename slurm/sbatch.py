@@ -44,7 +44,7 @@ class Job:
     """One job of the chain."""
 
     name: str  # of its script, without .sh
-    part: str  # dense, masks, cells, report, or rest: submits the cells that were too many
+    part: str  # dense, masks, cells, report, rest (submits the cells that were too many), or tune
     waits: tuple[tuple[str, str], ...]  # (afterok or afterany, name of a job that comes before it)
     text: str
     first: int = 0  # of an array: what index 0 stands for
@@ -173,12 +173,13 @@ def _cells(
     return Job(name, "cells", waits, text, first, tuple(indices))
 
 
-def tuning_script(experiment: Experiment, folder: Path, trials: int) -> str:
+def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
     """One array element per trial of a search, each with the GPUs of a dense run."""
     cluster = experiment.cluster
     command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
-    options = [*_time(cluster.dense_time_limit), f"--array={ranges(range(trials))}%{cluster.nodes}"]
-    return _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
+    options = [*_time(cluster.dense_time_limit), f"--array={ranges(trials)}%{cluster.nodes}"]
+    text = _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
+    return Job("tune", "tune", (), text, 0, tuple(trials))
 
 
 def preparing_scripts(

@@ -64,11 +64,11 @@ class Tuning:
     def outcomes(self) -> list[Outcome]:
         """Of every trial that was planned or begun, the best first."""
         planned = [] if self.led_by.exists() else search.trials(self.search, self.experiment)
-        found = [self._outcome(trial) for trial in dict.fromkeys([*planned, *self.begun()])]
+        found = [self.outcome(trial) for trial in dict.fromkeys([*planned, *self.begun()])]
         sign = 1 if self.search.falling else -1
         return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
 
-    def _outcome(self, trial: Trial) -> Outcome:
+    def outcome(self, trial: Trial) -> Outcome:
         experiment, folder = self.home(trial)
         dense = Store(folder, experiment).dense(experiment.seeds[0])
         if (dense / "result.json").exists():

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sweep import search, store
+from sweep import search, store, tuning
+from sweep.cli.tune import elements_to_submit
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Track
 from sweep.experiment_file import dump
@@ -140,12 +142,27 @@ def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_en
     assert before == {name: (Path(name) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for name in before}
 
 
-def test_every_trial_is_an_element_of_a_job_array(slurm, tmp_path):
+def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
-    words = written(tmp_path, GRID, cluster=cluster)
-    said = lottery(*words, "--on", "slurm").stdout
-    assert "2 trials" in said
+    words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
+    first = lottery(*words).stdout
+    number = re.search(r"job (\d+): 2 trials", first)[1]
+    assert "all trials are done or in the queue" in lottery(*words).stdout
+    slurm.run("scancel", f"{number}_1")
+    until(lambda: "1 trials" in lottery(*words).stdout, 60)
     until(lambda: [one["state"] for one in told(words)] == ["done", "done"], 300)
+    assert "all trials are done or in the queue" in lottery(*words).stdout
+
+
+def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_trials_are_to_come(tmp_path):
+    search_ = read(tmp_path, RANDOM | {"run_cap": 5})
+    made = tuning.create(tuning.describe(tiny(epochs=2), search_, tmp_path))
+    for rate, done in ((0.01, True), (0.02, False)):
+        home = made.begin((f"recipe.learning_rate={rate}",))
+        if done:
+            store.write_json(home.dense(0) / "result.json", {"validation": {"top1": 0.5}})
+    assert elements_to_submit(made, [], queued={1, 3}) == [0, 2]  # five, of which one is done and two are in the queue
+    assert elements_to_submit(made, [], queued={0, 1, 2, 3}) == []
 
 
 def test_the_server_hands_out_the_trials_and_its_runs_are_the_trials(tmp_path):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from slurm import queue, sbatch
+from slurm import arrays, jobs, queue, sbatch
 from sweep import agent, search, tuning
 from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find
 from sweep.cli.show import Json
@@ -19,6 +19,7 @@ from sweep.errors import Refused
 from sweep.progress import console
 from sweep.progress import show as show_table
 from sweep.search import Trial
+from sweep.store import Store
 from sweep.tuning import Tuning
 from sweep.worker import Worker
 
@@ -80,17 +81,18 @@ def _begin(made: Tuning, on: str, index: int | None, devices: int) -> int:
             raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
         return _train(made, plan[index], devices, made.experiment.cluster.restarts)
     if on == "slurm":
-        return _submit(made, len(plan) or int(made.search.content.get("run_cap") or 0) or _grid_size(made))
+        return _submit(made, plan)
     if led:
-        return agent.run_agent(made, int(made.search.content.get("run_cap") or _grid_size(made)))
+        return agent.run_agent(made, _asked_for(made))
     for number, trial in enumerate(plan, 1):
         console.print(f"trial {number} of {len(plan)}: {' '.join(trial)}")
         _train(made, trial, devices)
     return 0
 
 
-def _grid_size(made: Tuning) -> int:
-    return len(search.trials(made.search, made.experiment))
+def _asked_for(made: Tuning) -> int:
+    """Trials in all, where wandb's server leads."""
+    return int(made.search.content.get("run_cap") or 0) or len(search.trials(made.search, made.experiment))
 
 
 def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None) -> int:
@@ -102,15 +104,35 @@ def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None
     return 2 if failure and failure.refused else 0
 
 
-def _submit(made: Tuning, count: int) -> int:
-    """Every trial as an element of one job array."""
-    script = sbatch.tuning_script(made.experiment, made.root.resolve(), count)
-    (made.root / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
-    path = made.root / "slurm" / "tune.sh"
-    path.write_text(script)
-    console.print(f"job {queue.submit(str(path), [])}: {count} trials")
+def _submit(made: Tuning, plan: list[Trial]) -> int:
+    """Every trial that is neither done nor in the queue, as an element of one job array."""
+    home = Store(made.root, made.experiment)
+    with arrays.alone(home):
+        trials = elements_to_submit(made, plan, _queued(home))
+        if trials:
+            job = sbatch.tuning(made.experiment, made.root.resolve(), trials)
+            (script,) = sbatch.write_scripts(made.root, [job])
+            number = queue.submit(str(script), [])
+            jobs.record(home, job, number)
+    console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
     console.print(f"what became of them: lottery tune {made.root} --show")
     return 0
+
+
+def _queued(home: Store) -> set[int]:
+    """The array elements that wait or run."""
+    elements = {f"{job.id}_{index}": index for job in jobs.submitted(home) for index in job.indices}
+    return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
+
+
+def elements_to_submit(made: Tuning, plan: list[Trial], queued: set[int]) -> list[int]:
+    """Numbers of the trials that are neither done nor in the queue. `plan` is empty where wandb's server leads."""
+    if plan:
+        return [i for i, trial in enumerate(plan) if i not in queued and made.outcome(trial).state != "done"]
+    # the server says which trial an element gets; only how many are to come is known here
+    count = _asked_for(made)
+    done = sum(made.outcome(trial).state == "done" for trial in made.begun())
+    return [i for i in range(count) if i not in queued][: max(0, count - len(queued) - done)]
 
 
 def _tell(made: Tuning, as_json: bool) -> int:
