@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from sweep import store
-from sweep.errors import Refused
+from sweep.claim import alive
+from sweep.errors import Interrupted, Refused
+from sweep.interrupt import stoppable
 from sweep.tracking import hindrance
 from sweep.tuning import Tuning
 
@@ -35,7 +40,7 @@ def sweep_id(tuning: Tuning) -> str:
 
 
 def run_agent(tuning: Tuning, count: int) -> int:
-    """Fetch and train so many trials; its exit status."""
+    """Fetch and train so many trials; its exit status. Asked to stop, it lets the trial under way save itself."""
     track = tuning.experiment.track
     where = [
         word
@@ -44,4 +49,28 @@ def run_agent(tuning: Tuning, count: int) -> int:
         for word in (flag, word)
     ]
     words = [sys.executable, "-m", "wandb", "agent", *where, "--count", str(count), sweep_id(tuning)]
-    return subprocess.run(words, env=os.environ | {"WANDB_SILENT": "true"}, check=False).returncode
+    with stoppable() as stop:
+        # a session of its own: Ctrl-C reaches this process alone, which knows how to stop the others
+        agent = subprocess.Popen(words, env=os.environ | {"WANDB_SILENT": "true"}, start_new_session=True)
+        while agent.poll() is None:
+            if stop.requested:
+                _stop(agent)
+                raise Interrupted(f"{tuning.root.name}: stopped; run again to continue")
+            time.sleep(0.1)
+    return agent.returncode
+
+
+def _stop(agent: subprocess.Popen[bytes]) -> None:
+    os.kill(agent.pid, signal.SIGSTOP)  # or it would begin the next trial
+    threads = Path(f"/proc/{agent.pid}/task").glob("*/children")
+    trials = [int(pid) for children in threads for pid in children.read_text().split()]
+    for pid in trials:
+        os.kill(pid, signal.SIGUSR1)
+    try:
+        while any(alive(pid) for pid in trials):
+            time.sleep(0.1)
+    finally:  # also where a person asks twice
+        for pid in trials:
+            os.kill(pid, signal.SIGKILL)  # of a zombie nothing; it stays one while its parent sleeps
+        agent.kill()
+        agent.wait()

@@ -78,10 +78,13 @@ def check(folder: Path, claim: Claim) -> None:
 
 def works(claim: Claim) -> bool | None:
     """Whether its process lives; None where that cannot be known from here."""
-    if claim.host != _host():
-        return None
+    return alive(claim.pid) if claim.host == _host() else None
+
+
+def alive(pid: int) -> bool:
+    """Of a process of this machine."""
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{claim.pid}/status").read_text()  # a zombie works no more
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()  # a zombie works no more
     except OSError:
         return False
 

@@ -6,12 +6,15 @@ itself is an ordinary dense run in an ordinary results folder: what was tuned ca
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from sweep import experiment_file, search, store
+from sweep import claim, experiment_file, search, store
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.search import Search, Trial
@@ -28,6 +31,24 @@ class Outcome:
     state: str  # waiting, begun, failed, done
     value: float | None  # of the search's metric, on validation images
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A trial on record."""
+
+    trial: Trial
+    element: str  # of the job array that began it; empty: no array
+    environment: dict[str, str]  # by which wandb knows the run
+
+    @contextmanager
+    def known_to_wandb(self) -> Iterator[None]:
+        os.environ.update(self.environment)
+        try:
+            yield
+        finally:
+            for name in self.environment:
+                del os.environ[name]
 
 
 @dataclass(frozen=True)
@@ -52,19 +73,37 @@ class Tuning:
         return experiment, self.results / experiment.folder
 
     def begin(self, trial: Trial) -> Store:
-        """The trial's own results folder; the trial is on record from here."""
+        """The trial's own results folder; the trial is on record from here, with what it takes to go on with it."""
         experiment, folder = self.home(trial)
         home = open_store(experiment, folder)
-        store.write_json(self.root / "trials" / f"{experiment.hash}.json", trial)
+        given = {name: os.environ[name] for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID") if name in os.environ}
+        begun = {"trial": trial, "element": element(), "environment": given}
+        store.write_json(self.root / "trials" / f"{experiment.hash}.json", begun)
         return home
 
-    def begun(self) -> list[Trial]:
-        return [tuple(store.read_json(path)) for path in sorted((self.root / "trials").glob("*.json"))]
+    def begun(self) -> list[Begun]:
+        kept = [store.read_json(path) for path in sorted((self.root / "trials").glob("*.json"))]
+        return [Begun(tuple(one["trial"]), one["element"], one["environment"]) for one in kept]
+
+    def left_behind(self) -> list[Begun]:
+        """Trials that were begun by this element of the array, or by a process that is gone, and did not end."""
+        ended = self.ended()
+        mine = [one for one in self.begun() if one not in ended and one.element == element()]
+        return [one for one in mine if one.element or self._deserted(one.trial)]
+
+    def ended(self) -> list[Begun]:
+        """Trials with an answer: that one diverged is an answer too."""
+        return [one for one in self.begun() if self.outcome(one.trial).state in ("done", "failed")]
+
+    def _deserted(self, trial: Trial) -> bool:
+        experiment, folder = self.home(trial)
+        owner = claim.read(Store(folder, experiment).dense(experiment.seeds[0]))
+        return owner is not None and claim.works(owner) is False
 
     def outcomes(self) -> list[Outcome]:
         """Of every trial that was planned or begun, the best first."""
         planned = [] if self.led_by.exists() else search.trials(self.search, self.experiment)
-        found = [self.outcome(trial) for trial in dict.fromkeys([*planned, *self.begun()])]
+        found = [self.outcome(trial) for trial in dict.fromkeys([*planned, *(one.trial for one in self.begun())])]
         sign = 1 if self.search.falling else -1
         return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
 
@@ -77,6 +116,11 @@ class Tuning:
         if (dense / "failure.json").exists():
             return Outcome(trial, folder, "failed", None, store.read_json(dense / "failure.json")["reason"])
         return Outcome(trial, folder, "begun" if (dense / "checkpoint.h5").exists() else "waiting", None)
+
+
+def element() -> str:
+    """The number of the array element that this process is, or nothing. A new job has the same numbers."""
+    return os.environ.get("SLURM_ARRAY_TASK_ID", "")
 
 
 def task_of(experiment: Experiment) -> str:

@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from sweep.experiment_file import dump
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import lottery
+from tests.sweeping import LOTTERY, lottery
 from tests.wandb_server import serving
 
 RANDOM = {
@@ -154,31 +156,43 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     assert "all trials are done or in the queue" in lottery(*words).stdout
 
 
-def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_trials_are_to_come(tmp_path):
-    search_ = read(tmp_path, RANDOM | {"run_cap": 5})
-    made = tuning.create(tuning.describe(tiny(epochs=2), search_, tmp_path))
-    for rate, done in ((0.01, True), (0.02, False)):
-        home = made.begin((f"recipe.learning_rate={rate}",))
-        if done:
-            store.write_json(home.dense(0) / "result.json", {"validation": {"top1": 0.5}})
-    assert elements_to_submit(made, [], queued={1, 3}) == [0, 2]  # five, of which one is done and two are in the queue
-    assert elements_to_submit(made, [], queued={0, 1, 2, 3}) == []
-
-
-def test_the_server_hands_out_the_trials_and_its_runs_are_the_trials(tmp_path):
-    trials = [{"recipe.learning_rate": 0.01}, {"recipe.learning_rate": 0.02}]
+def test_the_server_hands_out_the_trials_and_one_that_was_stopped_is_gone_on_with_before_another(tmp_path):
     words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 2}, track=Track("online"))
+    words.append("recipe.epochs=60")
     with serving() as server:
-        server.trials = list(trials)
-        environment = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
-        lottery(*words, env=os.environ | environment)
+        server.trials = [{"recipe.learning_rate": 0.01}, {"recipe.learning_rate": 0.02}]
+        here = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
+        in_an_array = here | {"SLURM_ARRAY_TASK_ID": "1"}
+        element = subprocess.Popen([*LOTTERY, *map(str, words), "--index", "1"], env=in_an_array)
+        until(lambda: any((tmp_path / "results").glob("tiny-*/dense/seed-0/checkpoint.h5")), 120)
+        element.send_signal(signal.SIGUSR1)  # the warning before a time limit
+        assert element.wait(60) == 130
+        assert [one["state"] for one in told(words)] == ["begun"]
+        lottery(*words, "--index", "1", env=in_an_array)
+        assert len(server.trials) == 1 and [one["state"] for one in told(words)] == ["done"]
+        lottery(*words, env=here)
         assert set(server.runs) == {"trial0", "trial1"} and "method: bayes" in server.searches[0]
         for run in server.runs.values():
-            assert [row["epoch"] for row in run["history"]] == [1, 2]
+            assert [row["epoch"] for row in run["history"]] == list(range(1, 61))
             assert "validation_top1" in run["history"][0]
     found = told(words)
     assert {one["trial"][0] for one in found} == {"recipe.learning_rate=0.01", "recipe.learning_rate=0.02"}
     assert [one["state"] for one in found] == ["done", "done"]
+
+
+def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_trials_are_to_come(tmp_path, monkeypatch):
+    search_ = read(tmp_path, RANDOM | {"run_cap": 5})
+    made = tuning.create(tuning.describe(tiny(epochs=2), search_, tmp_path))
+    for element, rate, done in (("0", 0.01, True), ("4", 0.02, False)):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", element)
+        home = made.begin((f"recipe.learning_rate={rate}",))
+        if done:
+            store.write_json(home.dense(0) / "result.json", {"validation": {"top1": 0.5}})
+    assert elements_to_submit(made, [], queued={1, 3}) == [
+        2,
+        4,
+    ]  # 4 began a trial that did not end, and goes on with it
+    assert elements_to_submit(made, [], queued={1, 2, 3, 4}) == []
 
 
 def test_without_the_server_the_same_file_is_searched_here(tmp_path):

@@ -74,20 +74,30 @@ def _begin(made: Tuning, on: str, index: int | None, devices: int) -> int:
     tuning.create(made)
     if led:
         agent.sweep_id(made)  # one for all agents
+    if led and on == "local":
+        return _follow(made, devices, None if index is None else 1)
     if index is not None:
-        if led:
-            return agent.run_agent(made, 1)
         if not 0 <= index < len(plan):
             raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
         return _train(made, plan[index], devices, made.experiment.cluster.restarts)
     if on == "slurm":
         return _submit(made, plan)
-    if led:
-        return agent.run_agent(made, _asked_for(made))
     for number, trial in enumerate(plan, 1):
         console.print(f"trial {number} of {len(plan)}: {' '.join(trial)}")
         _train(made, trial, devices)
     return 0
+
+
+def _follow(made: Tuning, devices: int, count: int | None) -> int:
+    """Trials that the server hands out, so many or all; first those that were begun and did not end."""
+    restarts = made.experiment.cluster.restarts if count else None
+    behind = made.left_behind()
+    for one in behind:
+        with one.known_to_wandb():
+            if status := _train(made, one.trial, devices, restarts):
+                return status
+    rest = count - len(behind) if count else _asked_for(made) - len(made.ended())
+    return agent.run_agent(made, rest) if rest > 0 else 0
 
 
 def _asked_for(made: Tuning) -> int:
@@ -131,8 +141,10 @@ def elements_to_submit(made: Tuning, plan: list[Trial], queued: set[int]) -> lis
         return [i for i, trial in enumerate(plan) if i not in queued and made.outcome(trial).state != "done"]
     # the server says which trial an element gets; only how many are to come is known here
     count = _asked_for(made)
-    done = sum(made.outcome(trial).state == "done" for trial in made.begun())
-    return [i for i in range(count) if i not in queued][: max(0, count - len(queued) - done)]
+    ended = made.ended()
+    over = {one.element for one in ended}
+    free = [i for i in range(count) if i not in queued and str(i) not in over]
+    return free[: max(0, count - len(queued) - len(ended))]
 
 
 def _tell(made: Tuning, as_json: bool) -> int:
