@@ -257,7 +257,7 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
 
 @pytest.mark.alone
 def test_logging_takes_less_than_half_a_percent_of_the_shortest_epoch(server, tmp_path):
-    """1.34 s: CIFAR-10 on an H200."""
+    """1.13 s: ResNet-20, CIFAR-10 on an H200."""
     recipe = dataclasses.replace(made_up.experiment().recipe, epochs=30)
     home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), recipe=recipe, track=Track("online")))
     folder, took = home.dense(0), []
@@ -268,7 +268,7 @@ def test_logging_takes_less_than_half_a_percent_of_the_shortest_epoch(server, tm
             tracker.epoch()
             took.append(time.perf_counter() - began)
     print(f"{1e3 * sum(took) / 30:.3f} ms an epoch")
-    assert 0 < sum(took) / 30 < 0.005 * 1.34
+    assert 0 < sum(took) / 30 < 0.005 * 1.13
 
 
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
