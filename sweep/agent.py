@@ -63,7 +63,8 @@ def run_agent(tuning: Tuning, count: int) -> int:
 def _stop(agent: subprocess.Popen[bytes]) -> None:
     os.kill(agent.pid, signal.SIGSTOP)  # or it would begin the next trial
     threads = Path(f"/proc/{agent.pid}/task").glob("*/children")
-    trials = [int(pid) for children in threads for pid in children.read_text().split()]
+    children = [int(pid) for listed in threads for pid in listed.read_text().split()]
+    trials = [pid for pid in children if os.getsid(pid) == agent.pid]  # wandb's own helper has a session of its own
     for pid in trials:
         os.kill(pid, signal.SIGUSR1)
     try:

@@ -23,15 +23,18 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and SIGUSR1 ask the training to stop instead of killing it in the middle of a step.
+    """Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP ask the training to stop instead of killing it in the middle of a step.
 
-    SIGUSR1 is a batch system's warning that the time is nearly up.
+    SIGUSR1 is a batch system's warning that the time is nearly up, SIGHUP a terminal that was closed.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals
         return
-    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it stays ignored
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop.request) for number in numbers}
     try:
         yield stop
     finally:

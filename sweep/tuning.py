@@ -21,6 +21,8 @@ from sweep.search import Search, Trial
 from sweep.store import Store, open_store
 from sweep.worker import dense_task
 
+GIVEN = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_PROJECT", "WANDB_ENTITY")  # by wandb's agent to a trial
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -43,12 +45,17 @@ class Begun:
 
     @contextmanager
     def known_to_wandb(self) -> Iterator[None]:
+        import wandb
+
+        before = dict(os.environ)
         os.environ.update(self.environment)
         try:
             yield
         finally:
             for name in self.environment:
                 del os.environ[name]
+            os.environ.update(before)
+            wandb.teardown()  # it reads its environment once
 
 
 @dataclass(frozen=True)
@@ -76,29 +83,39 @@ class Tuning:
         """The trial's own results folder; the trial is on record from here, with what it takes to go on with it."""
         experiment, folder = self.home(trial)
         home = open_store(experiment, folder)
-        given = {name: os.environ[name] for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID") if name in os.environ}
+        given = {name: os.environ[name] for name in GIVEN if name in os.environ}
         begun = {"trial": trial, "element": element(), "environment": given}
-        store.write_json(self.root / "trials" / f"{experiment.hash}.json", begun)
+        store.write_json(self.root / "begun" / f"{experiment.hash}.json", begun)
         return home
 
     def begun(self) -> list[Begun]:
-        kept = [store.read_json(path) for path in sorted((self.root / "trials").glob("*.json"))]
+        kept = [store.read_json(path) for path in sorted((self.root / "begun").glob("*.json"))]
         return [Begun(tuple(one["trial"]), one["element"], one["environment"]) for one in kept]
 
     def left_behind(self) -> list[Begun]:
         """Trials that were begun by this element of the array, or by a process that is gone, and did not end."""
-        ended = self.ended()
-        mine = [one for one in self.begun() if one not in ended and one.element == element()]
+        mine = [one for one in self.unfinished() if one.element == element()]
         return [one for one in mine if one.element or self._deserted(one.trial)]
+
+    def unfinished(self) -> list[Begun]:
+        ended = self.ended()
+        return [one for one in self.begun() if one not in ended]
 
     def ended(self) -> list[Begun]:
         """Trials with an answer: that one diverged is an answer too."""
         return [one for one in self.begun() if self.outcome(one.trial).state in ("done", "failed")]
 
+    def forgive(self, trial: Trial) -> None:
+        """Whoever submits it again gives it a new chance."""
+        claim.forgive(self._dense(trial))
+
     def _deserted(self, trial: Trial) -> bool:
-        experiment, folder = self.home(trial)
-        owner = claim.read(Store(folder, experiment).dense(experiment.seeds[0]))
+        owner = claim.read(self._dense(trial))
         return owner is not None and claim.works(owner) is False
+
+    def _dense(self, trial: Trial) -> Path:
+        experiment, folder = self.home(trial)
+        return Store(folder, experiment).dense(experiment.seeds[0])
 
     def outcomes(self) -> list[Outcome]:
         """Of every trial that was planned or begun, the best first."""
@@ -108,8 +125,7 @@ class Tuning:
         return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
 
     def outcome(self, trial: Trial) -> Outcome:
-        experiment, folder = self.home(trial)
-        dense = Store(folder, experiment).dense(experiment.seeds[0])
+        folder, dense = self.home(trial)[1], self._dense(trial)
         if (dense / "result.json").exists():
             found = store.read_json(dense / "result.json")["validation"]
             return Outcome(trial, folder, "done", float(found[self.search.metric.removeprefix("validation_")]))

@@ -156,28 +156,34 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     assert "all trials are done or in the queue" in lottery(*words).stdout
 
 
-def test_the_server_hands_out_the_trials_and_one_that_was_stopped_is_gone_on_with_before_another(tmp_path):
-    words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 2}, track=Track("online"))
+@pytest.mark.drill
+def test_the_server_hands_out_the_trials_and_those_that_were_stopped_are_gone_on_with_before_another(tmp_path):
+    words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 3}, track=Track("online"))
     words.append("recipe.epochs=60")
+
+    def stopped_after_its_first_epoch(number: int, env: dict[str, str], how: signal.Signals, *more: str) -> None:
+        process = subprocess.Popen([*LOTTERY, *map(str, words), *more], env=env)
+        until(lambda: len([*(tmp_path / "results").glob("tiny-*/dense/seed-0/checkpoint.h5")]) == number, 120)
+        process.send_signal(how)
+        assert process.wait(30) == 130
+
     with serving() as server:
-        server.trials = [{"recipe.learning_rate": 0.01}, {"recipe.learning_rate": 0.02}]
+        server.trials = [{"recipe.learning_rate": rate} for rate in (0.01, 0.02, 0.03)]
         here = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
         in_an_array = here | {"SLURM_ARRAY_TASK_ID": "1"}
-        element = subprocess.Popen([*LOTTERY, *map(str, words), "--index", "1"], env=in_an_array)
-        until(lambda: any((tmp_path / "results").glob("tiny-*/dense/seed-0/checkpoint.h5")), 120)
-        element.send_signal(signal.SIGUSR1)  # the warning before a time limit
-        assert element.wait(60) == 130
-        assert [one["state"] for one in told(words)] == ["begun"]
+        stopped_after_its_first_epoch(1, here, signal.SIGHUP)  # a terminal is closed; the search is on record from here
+        stopped_after_its_first_epoch(2, in_an_array, signal.SIGUSR1, "--index", "1")  # the time is nearly up
+        assert [one["state"] for one in told(words)] == ["begun", "begun"]
         lottery(*words, "--index", "1", env=in_an_array)
-        assert len(server.trials) == 1 and [one["state"] for one in told(words)] == ["done"]
+        assert len(server.trials) == 1 and [one["state"] for one in told(words)] == ["done", "begun"]
         lottery(*words, env=here)
-        assert set(server.runs) == {"trial0", "trial1"} and "method: bayes" in server.searches[0]
+        assert set(server.runs) == {"trial0", "trial1", "trial2"} and "method: bayes" in server.searches[0]
         for run in server.runs.values():
             assert [row["epoch"] for row in run["history"]] == list(range(1, 61))
-            assert "validation_top1" in run["history"][0]
+            assert run["projects"] == {"lottery-sweep"} and "validation_top1" in run["history"][0]
     found = told(words)
-    assert {one["trial"][0] for one in found} == {"recipe.learning_rate=0.01", "recipe.learning_rate=0.02"}
-    assert [one["state"] for one in found] == ["done", "done"]
+    assert {one["trial"][0] for one in found} == {f"recipe.learning_rate={rate}" for rate in (0.01, 0.02, 0.03)}
+    assert [one["state"] for one in found] == ["done", "done", "done"]
 
 
 def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_trials_are_to_come(tmp_path, monkeypatch):

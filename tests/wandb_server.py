@@ -104,7 +104,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def on_UpsertBucket(self, asked: dict[str, Any]) -> dict[str, Any]:
         new = asked["name"] not in self.server.runs
-        kept = self.server.runs.setdefault(asked["name"], {"history": [], "summary": {}, "config": {}})
+        kept = self.server.runs.setdefault(
+            asked["name"], {"history": [], "summary": {}, "config": {}, "projects": set()}
+        )
+        kept["projects"].add(asked["project"])
         if asked.get("config"):
             kept["config"] = {name: part.get("value") for name, part in json.loads(asked["config"]).items()}
         kept |= {name: asked[name] for name in ("groupName", "jobType", "tags") if asked.get(name)}

@@ -122,6 +122,8 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
         if trials:
             job = sbatch.tuning(made.experiment, made.root.resolve(), trials)
             (script,) = sbatch.write_scripts(made.root, [job])
+            for trial in [plan[i] for i in trials] if plan else [one.trial for one in made.unfinished()]:
+                made.forgive(trial)
             number = queue.submit(str(script), [])
             jobs.record(home, job, number)
     console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
@@ -142,9 +144,10 @@ def elements_to_submit(made: Tuning, plan: list[Trial], queued: set[int]) -> lis
     # the server says which trial an element gets; only how many are to come is known here
     count = _asked_for(made)
     ended = made.ended()
-    over = {one.element for one in ended}
+    over, begun = {one.element for one in ended}, {one.element for one in made.unfinished()}
     free = [i for i in range(count) if i not in queued and str(i) not in over]
-    return free[: max(0, count - len(queued) - len(ended))]
+    free.sort(key=lambda i: str(i) not in begun)  # first those that have a trial to go on with
+    return sorted(free[: max(0, count - len(queued) - len(ended))])
 
 
 def _tell(made: Tuning, as_json: bool) -> int:
