@@ -61,6 +61,7 @@ def run_agent(tuning: Tuning, count: int) -> int:
 
 
 def _stop(agent: subprocess.Popen[bytes]) -> None:
+    """End the agent once its trial has saved itself."""
     os.kill(agent.pid, signal.SIGSTOP)  # or it would begin the next trial
     threads = Path(f"/proc/{agent.pid}/task").glob("*/children")
     children = [int(pid) for listed in threads for pid in listed.read_text().split()]

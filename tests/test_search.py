@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep import search, store, tuning
+from sweep import claim, search, store, tuning
 from sweep.cli.tune import elements_to_submit
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Track
-from sweep.experiment_file import dump
+from sweep.experiment_file import dump, load
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
@@ -147,6 +147,10 @@ def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_en
 def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
     words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
+    made = tuning.create(tuning.describe(load(tmp_path / "tiny.yaml"), search.read(words[3]), words[5]))
+    dense = made.begin(search.trials(made.search, made.experiment)[0]).dense(0)
+    claim.take(dense)  # begun in vain so often that it was given up
+    store.write_json(dense / "claim.json", store.read_json(dense / "claim.json") | {"idle_starts": 99})
     first = lottery(*words).stdout
     number = re.search(r"job (\d+): 2 trials", first)[1]
     assert "all trials are done or in the queue" in lottery(*words).stdout
@@ -194,11 +198,11 @@ def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_tri
         home = made.begin((f"recipe.learning_rate={rate}",))
         if done:
             store.write_json(home.dense(0) / "result.json", {"validation": {"top1": 0.5}})
-    assert elements_to_submit(made, [], queued={1, 3}) == [
-        2,
-        4,
-    ]  # 4 began a trial that did not end, and goes on with it
+    assert elements_to_submit(made, [], queued={1, 3}) == [2, 4]
     assert elements_to_submit(made, [], queued={1, 2, 3, 4}) == []
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
+    store.write_json(made.begin(("recipe.learning_rate=0.03",)).dense(0) / "result.json", {"validation": {"top1": 0.5}})
+    assert elements_to_submit(made, [], queued={1}) == [2, 4]  # two are to come, and 4 has one to go on with
 
 
 def test_without_the_server_the_same_file_is_searched_here(tmp_path):

@@ -74,7 +74,7 @@ def _begin(made: Tuning, on: str, index: int | None, devices: int) -> int:
     tuning.create(made)
     if led:
         agent.sweep_id(made)  # one for all agents
-    if led and on == "local":
+    if led and (index is not None or on == "local"):
         return _follow(made, devices, None if index is None else 1)
     if index is not None:
         if not 0 <= index < len(plan):
@@ -122,7 +122,9 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
         if trials:
             job = sbatch.tuning(made.experiment, made.root.resolve(), trials)
             (script,) = sbatch.write_scripts(made.root, [job])
-            for trial in [plan[i] for i in trials] if plan else [one.trial for one in made.unfinished()]:
+            # no others: a trial that runs writes its claim itself
+            own = [one.trial for one in made.unfinished() if one.element in map(str, trials)]
+            for trial in [plan[i] for i in trials] if plan else own:
                 made.forgive(trial)
             number = queue.submit(str(script), [])
             jobs.record(home, job, number)

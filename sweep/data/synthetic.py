@@ -12,7 +12,7 @@ def read(data: Data) -> Dataset:
     stream = np.random.Generator(np.random.Philox([7, data.classes, data.image_size]))
 
     def half(count: int) -> np.ndarray:
-        # whole numbers: normal ones take a minute and gigabytes for the images of 224 pixels that a bench asks for
+        # whole numbers: normal ones take half a minute and gigabytes for the images of 224 pixels that a bench asks for
         return stream.integers(0, 128, (count, data.image_size, data.image_size, 3), np.uint8)
 
     patterns = half(data.classes)
