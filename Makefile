@@ -1,7 +1,10 @@
 # Everything a fresh Debian or Ubuntu machine with Python >= 3.11 needs:
 #   make dry-run   the whole method in minutes on this machine
+#   make quick     lint, types and the tests without TensorFlow and daemons: for the inner loop
 #   make test      lint, types and all tests
-# Both set up .venv first, once.
+#   make drill     heavier: kills, a disturbed SLURM cluster; results compared to the bit
+#   make perf      how fast it is here: a table and build/perf.json; no clock fails it
+# Each sets up .venv first, once.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,18 +15,27 @@ PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mar
 	default-jre-headless
 PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver java
 
-.PHONY: dry-run test drill lint programs clean
+.PHONY: dry-run quick test drill perf lint programs clean
 
 dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
 
-test: lint programs
-	$(BIN)/python -m pytest -n 2 -m "not drill and not alone"
-	$(BIN)/python -m pytest -m alone
+# One process per core, and one more: the tests of SLURM wait most of the time.
+WORKERS := $(shell echo $$(($$(nproc) + 1)))
+PYTEST := $(BIN)/python -m pytest
 
-# Heavier than the tests: the dry run killed ten times, a SLURM cluster disturbed; results compared to the bit.
+quick: lint
+	PYTHONPATH=tests/without_tensorflow $(PYTEST) -n $(WORKERS) -q -o addopts=--strict-markers tests \
+		-m "not tensorflow and not programs and not slow and not drill and not perf"
+
+test: lint programs
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not drill and not perf"
+
 drill: $(VENV)/.installed-test programs
-	$(BIN)/python -m pytest -m drill
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m drill
+
+perf: $(VENV)/.installed-test programs
+	$(PYTEST) -q -m perf
 
 # The tests run a SLURM of their own, a browser and Spark. Without these they are skipped, and pytest lists them at the end.
 programs:

@@ -13,6 +13,7 @@ from models.resnet import resnet
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mobilenet_v2": mobilenet_v2,
     "mobilenet_v2_small": partial(mobilenet_v2, small=True),  # for images of about 32 pixels
+    "resnet8": partial(resnet, depth=8),
     "resnet20": partial(resnet, depth=20),
     "resnet56": partial(resnet, depth=56),
 }

@@ -19,14 +19,15 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
         stride = 1 if small and filters == 24 else usual_stride
         out = divisible(filters * width)
         for repeat in range(repeats):
-            x = _block(net, x, block, channels, out, expansion, stride if repeat == 0 else 1)
+            x = inverted_residual(net, x, block, channels, out, expansion, stride if repeat == 0 else 1)
             channels, block = out, block + 1
     x = net.convolution("Conv_1", x, divisible(1280 * max(width, 1.0)), 1)
     x = net.norm("Conv_1_bn", x, EPSILON, "relu6")
     return net.dense("predictions", net.pool(x), classes)
 
 
-def _block(net: Any, x: Any, block: int, channels: int, out: int, expansion: int, stride: int) -> Any:
+def inverted_residual(net: Any, x: Any, block: int, channels: int, out: int, expansion: int, stride: int) -> Any:
+    """Wider by `expansion`, a depthwise convolution, narrow again; with a shortcut where the shape stays."""
     name = f"block_{block}" if block else "expanded_conv"
     y = x
     if expansion > 1:

@@ -82,8 +82,12 @@ class Network:
                 raise ValueError(f"{self.name}: no array named {v.name!r}")
             if tuple(named[v.name].shape) != v.shape:
                 raise ValueError(f"{self.name}: {v.name} has shape {tuple(named[v.name].shape)}, expected {v.shape}")
+        none = np.zeros(0, np.float32)  # a network without batch norm has no statistics
         return Weights(
-            *(np.concatenate([np.ravel(named[v.name]) for v in self.of(role)]).astype(np.float32) for role in ROLES)
+            *(
+                np.concatenate([none, *(np.ravel(named[v.name]) for v in self.of(role))], dtype=np.float32)
+                for role in ROLES
+            )
         )
 
     def named(self, weights: Weights) -> dict[str, np.ndarray]:
@@ -115,11 +119,12 @@ class Network:
         tensors: dict[str, Any] = {}
         for role, vector in zip(ROLES, weights, strict=True):
             variables = self.of(role)
-            for v, part in zip(variables, tf.split(vector, [v.size for v in variables]), strict=True):
+            parts = tf.split(vector, [v.size for v in variables]) if variables else []
+            for v, part in zip(variables, parts, strict=True):
                 tensors[v.name] = tf.reshape(part, v.shape)
         net = (Shaped if shaped else Compute)(tensors, training)
         logits = self.architecture(net, net.images(images))
-        if not training:
+        if not training or not self.of("statistic"):
             return logits, weights.statistics
         found = tf.concat([net.found[v.name] for v in self.of("statistic")], 0)
         return logits, norm_momentum * weights.statistics + (1 - norm_momentum) * found

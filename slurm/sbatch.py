@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.plan import cells
 from sweep.store import write_text
@@ -116,6 +117,15 @@ def commands(folder: Path, jobs: Sequence[Job]) -> str:
         words = ["sbatch --parsable", *after, _quoted(folder / "slurm" / f"{job.name}.sh")]
         lines.append(f"{names[job.name]}=$({' '.join(words)})")
     return "\n".join(lines)
+
+
+def _pattern(log: Path) -> str:
+    """A log for --output, where `%a` is the index: the folder's own % are doubled, and a backslash ends all of that."""
+    if "\\" in str(log) or "\n" in str(log):
+        raise Refused(
+            f"{log.parent!s}: SLURM takes no backslash and no line break in the name of a log; move the results"
+        )
+    return shlex.quote(f"{str(log.parent).replace('%', '%%')}/{log.name}")
 
 
 def log_of(folder: Path, part: str, first: int, index: int | str) -> Path:
@@ -251,7 +261,7 @@ def _script(
         *([f"--signal=B:USR1@{cluster.warning_seconds}"] if array else []),
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={_quoted(log)}",
+        f"--output={_pattern(log)}",
         *cluster.options,
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -eo pipefail", *cluster.setup]

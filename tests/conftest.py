@@ -1,8 +1,9 @@
-"""Small experiments that train for real in seconds."""
+"""Small experiments that train for real in seconds, and the programs that tests run beside them."""
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
 import shutil
 import signal
@@ -20,13 +21,25 @@ from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe
 from tests import slurm_cluster
 from tests.sweeping import lottery
 
+PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts programs is marked so; all that needs SLURM runs in one process, so that one cluster serves it."""
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        if names & PROGRAMS:
+            item.add_marker(pytest.mark.programs)
+        if "slurm" in names:
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
 
 def tiny(**recipe: Any) -> Experiment:
-    """A very narrow ResNet-20 on made-up images of 8 pixels: 3 epochs of 4 steps."""
+    """A very narrow ResNet-8 on made-up images of 8 pixels: 3 epochs of 4 steps."""
     settings = {"epochs": 3, "batch": 16, "learning_rate": 0.05, "weight_decay": 1e-3, "nesterov": True} | recipe
     return Experiment(
         name="tiny",
-        model=Model("resnet20", 0.25),
+        model=Model("resnet8", 0.25),
         data=Data("synthetic", image_size=8, classes=4, images=74, validation=10, pad=1, flip=True),
         recipe=Recipe(**settings),
         prune=Prune(quantiles=(0.5, 0.8), scope="layerwise", rewind_epochs=(0, 1)),
@@ -42,12 +55,18 @@ def connected_mask(network: Network, quantile: float = 0.7, seed: int = 1) -> np
     return layerwise(values, kernel_sizes(network), quantile).mask
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def devices() -> Any:
-    """TensorFlow's devices are set up once per process, before the first test that computes anything."""
+    """TensorFlow's devices, set up once per process, before the first test that computes anything."""
     from sweep.devices import prepare
 
     return prepare()
+
+
+@pytest.fixture(autouse=True)
+def _devices_first(request) -> None:
+    if request.node.get_closest_marker("tensorflow"):
+        request.getfixturevalue("devices")
 
 
 @pytest.fixture(scope="session")
@@ -76,10 +95,23 @@ def tiny_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(tiny_file, tmp_path_factory) -> Path:
-    """The results of the tiny sweep, run once in one process."""
-    results = tmp_path_factory.mktemp("undisturbed")
-    lottery("sweep", tiny_file, "--results", results)
+    """The results of the tiny sweep, run in one process, once for all test processes. Only to be read."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    results, made = base / "undisturbed", base / "undisturbed.made"
+    with open(base / "undisturbed.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            lottery("sweep", tiny_file, "--results", results)
+            made.touch()
     return results
+
+
+@pytest.fixture
+def trained(undisturbed, tmp_path) -> Path:
+    """A results root in which the dense run of the tiny sweep is done, and nothing else."""
+    left_out = shutil.ignore_patterns("cells", "masks", "report")
+    return Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=left_out))
 
 
 def need(programs: list[str], why: str) -> None:

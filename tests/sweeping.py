@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from slurm.status import states
+from sweep import experiment_file
+from sweep.store import Store
 
 LOTTERY = [sys.executable, "-m", "sweep.cli"]
 
@@ -26,5 +34,33 @@ def csv_of(results: Path) -> str:
 
 
 def status_of(home: Path) -> dict[str, dict[str, Any]]:
-    """What `lottery status` says of every training."""
-    return {row["task"]: row for row in json.loads(lottery("status", home, "--json").stdout)}
+    """What `lottery status` says of every training; asked in this process, because tests ask it again and again."""
+    store = Store(home, experiment_file.load(home / "experiment.yaml"))
+    return {one.task: asdict(one) for one in states(store).tasks}
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """The process and all that descend from it, also those that have a session of their own (MPI's ranks)."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # gone in the meantime
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    family = {process.pid}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def started(*words: object, before: Sequence[str] = (), **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """`lottery …` in the background; whatever happens, nothing of it is left afterwards."""
+    command = [*before, *LOTTERY, *map(str, words)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | options
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        kill_tree(process)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from sweep.data import augment
+tf = pytest.importorskip("tensorflow", exc_type=ImportError)  # make quick shuts it out
+from sweep.data import augment  # noqa: E402
 
+pytestmark = pytest.mark.tensorflow
 SEED = np.array([11, 22], np.int32)
 
 

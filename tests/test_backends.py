@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, csv_of, lottery, status_of
+from tests.sweeping import csv_of, kill_tree, started, status_of
+
+pytestmark = pytest.mark.tensorflow
 
 
 @dataclass(frozen=True)
@@ -24,26 +23,13 @@ class Place:
     options: tuple[str, ...]
     kill: Callable[[subprocess.Popen[str]], None]
 
-    def command(self, file: Path, results: Path) -> list[str]:
-        return [*self.before, *LOTTERY, "sweep", str(file), "--results", str(results), *self.options]
+    def started(self, file: Path, results: Path):
+        return started("sweep", file, "--results", results, *self.options, before=self.before)
 
-    def sweep(self, file: Path, results: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(file, results), capture_output=True, text=True, timeout=600, check=False)
-
-
-def kill_tree(process: subprocess.Popen[str]) -> None:
-    """The process and all that descend from it, also those that have a session of their own (MPI's ranks)."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # gone in the meantime
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    doomed = {process.pid}
-    while more := {pid for pid, parent in parents.items() if parent in doomed} - doomed:
-        doomed |= more
-    for pid in doomed:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
+    def sweep(self, file: Path, results: Path) -> tuple[int, str]:
+        with self.started(file, results) as process:
+            said, _ = process.communicate(timeout=600)
+            return process.returncode, said
 
 
 @pytest.fixture(params=["local", "mpi", "slurm"])
@@ -51,28 +37,22 @@ def place(request) -> Place:
     if request.param == "local":
         return Place((), ("--jobs", "2"), kill_tree)
     if request.param == "mpi":
-        return Place((request.getfixturevalue("mpiexec"), "-n", "4"), ("--on", "mpi"), kill_tree)
+        return Place((request.getfixturevalue("mpiexec"), "-n", "3"), ("--on", "mpi"), kill_tree)
     cluster = request.getfixturevalue("slurm")
 
     def kill_all(process: subprocess.Popen[str]) -> None:
-        process.kill()
-        process.wait()
+        kill_tree(process)
         cluster.clear()
 
     return Place((), ("--on", "slurm", "--wait"), kill_all)
 
 
-def begun(results: Path) -> list[Path]:
-    return [path.parent for path in results.glob("*/cells/*/claim.json")]
-
-
 def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file, undisturbed, tmp_path):
-    command = place.command(tiny_file, tmp_path)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(lambda: begun(tmp_path), 120)
-    (home,) = tmp_path.iterdir()
-    during = status_of(home)
-    output, _ = process.communicate(timeout=600)
+    with place.started(tiny_file, tmp_path) as process:
+        until(lambda: list(tmp_path.glob("*/cells/*/claim.json")) or process.poll() is not None, 300)
+        (home,) = tmp_path.iterdir()
+        during = status_of(home)
+        output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert during.pop("dense-seed0")["state"] == "done"
     assert {row["state"] for row in during.values()} <= {"waiting", "running", "done"}
@@ -80,39 +60,30 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
     assert csv_of(tmp_path) == csv_of(undisturbed)
     after = status_of(home)
     assert {(row["state"], row["starts"]) for row in after.values()} == {("done", 1)}
-    again = place.sweep(tiny_file, tmp_path)
-    assert again.returncode == 0, again.stdout + again.stderr
+    assert place.sweep(tiny_file, tmp_path)[0] == 0
     assert status_of(home) == after, "something ran twice"
 
 
-def test_a_cell_that_fails_is_recorded_and_the_others_go_on(place, tiny_file, undisturbed, tmp_path):
-    lottery("train", tiny_file, "--results", tmp_path)
-    (home,) = tmp_path.iterdir()
+def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
+    place, tiny_file, undisturbed, trained
+):
+    (home,) = trained.iterdir()
     snapshot = home / "dense/seed-0/snapshots/epoch-0001.h5"
     whole = snapshot.read_bytes()
     snapshot.write_bytes(whole[: len(whole) // 2])
-    failed = place.sweep(tiny_file, tmp_path)
-    assert failed.returncode != 0
-    lines = [line for line in failed.stderr.splitlines() if line.startswith("lottery: FAILED")]
+    with place.started(tiny_file, trained) as process:
+        until(lambda: list(home.glob("cells/*/claim.json")), 300)  # a cell has begun
+        place.kill(process)
+    # ranks of a killed mpiexec notice a moment later
+    until(lambda: not any(row["state"] == "running" for row in status_of(home).values()), 60)
+    status, said = place.sweep(tiny_file, trained)
+    assert status != 0
+    lines = [line for line in said.splitlines() if line.startswith("lottery: FAILED")]
     assert len(lines) == 2 and all("truncated or not HDF5" in line and str(snapshot) in line for line in lines)
     states = status_of(home)
     assert sorted(row["state"] for row in states.values()) == ["done"] * 3 + ["failed"] * 2
     assert all("truncated" in row["note"] for row in states.values() if row["state"] == "failed")
     assert snapshot.read_bytes() == whole[: len(whole) // 2], "the damaged file was touched"
     snapshot.write_bytes(whole)
-    assert place.sweep(tiny_file, tmp_path).returncode == 0
-    assert csv_of(tmp_path) == csv_of(undisturbed)
-
-
-def test_killed_and_run_again_it_goes_on_where_it_was(place, tiny_file, undisturbed, tmp_path):
-    lottery("train", tiny_file, "--results", tmp_path)
-    command = place.command(tiny_file, tmp_path)
-    with open(tmp_path.parent / "killed.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True, start_new_session=True)
-    until(lambda: list(tmp_path.glob("*/cells/*/metrics.jsonl")), 120)  # a cell is in the middle
-    place.kill(process)
-    (home,) = tmp_path.glob("tiny-*")
-    # ranks of a killed mpiexec notice a moment later
-    until(lambda: not any(row["state"] == "running" for row in status_of(home).values()), 60)
-    assert place.sweep(tiny_file, tmp_path).returncode == 0
-    assert csv_of(tmp_path) == csv_of(undisturbed)
+    assert place.sweep(tiny_file, trained)[0] == 0
+    assert csv_of(trained) == csv_of(undisturbed)

@@ -12,6 +12,8 @@ from models import build
 from models.network import outline
 from tests.sweeping import lottery
 
+pytestmark = pytest.mark.tensorflow
+
 
 def layers(net, x):
     """A narrow stem, a widening convolution, a depthwise and a projecting one."""
@@ -53,7 +55,7 @@ def bench(*words: str) -> list[dict]:
 
 
 def test_a_step_is_timed_for_every_combination():
-    rows = bench("step", "--model", "resnet20", "--width", "0.25", "--size", "8", "--batch", "8", "16", "--mask")
+    rows = bench("step", "--model", "resnet8", "--width", "0.25", "--size", "8", "--batch", "8", "16", "--mask")
     assert [(row["batch"], row["variant"]) for row in rows] == [
         (8, "masked"), (8, "unmasked"), (16, "masked"), (16, "unmasked"),
     ]  # fmt: skip
@@ -63,7 +65,7 @@ def test_a_step_is_timed_for_every_combination():
 
 
 def test_scaling_goes_from_one_device_to_all():
-    rows = bench("scaling", "--model", "resnet20", "--width", "0.25", "--size", "8", "--batch", "8", "--devices", "2")
+    rows = bench("scaling", "--model", "resnet8", "--width", "0.25", "--size", "8", "--batch", "8", "--devices", "2")
     assert [(row["devices"], row["batch"]) for row in rows] == [(1, 8), (2, 16)]
     one, two = rows
     assert one["efficiency"] == 1 and one["all_reduce_ms"] == 0

@@ -61,6 +61,7 @@ def test_a_claim_knows_whether_its_process_works(tmp_path):
     assert claim.works(claim.replace(mine, host="another")) is None
 
 
+@pytest.mark.tensorflow
 def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
     from sweep.training import Watch
     from tests.conftest import tiny

@@ -42,14 +42,15 @@ print(program.weights().kernels.tobytes().hex()[:64])
 """
 
 
+@pytest.mark.tensorflow
 def test_many_processes_fill_one_folder_and_a_later_one_compiles_nothing(tmp_path):
     def start(how: str) -> subprocess.Popen[str]:
         words = [sys.executable, "-c", TRAIN, str(tmp_path / "compiled"), how]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    together = [start("compiles ahead") for _ in range(3)]
+    together = [start("compiles ahead") for _ in range(2)]
     answers = {process.communicate()[0] for process in together}
-    assert [process.returncode for process in together] == [0, 0, 0] and len(answers) == 1
+    assert [process.returncode for process in together] == [0, 0] and len(answers) == 1
     (folder,) = (tmp_path / "compiled").iterdir()
     assert folder.name.startswith("a-GPU-tensorflow-2-")
     entries = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}

@@ -15,6 +15,8 @@ from sweep.store import Store, open_store
 from tests import made_up
 from tests.wandb_server import serving
 
+pytestmark = pytest.mark.slow
+
 KEY = "0" * 40
 
 

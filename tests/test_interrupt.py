@@ -12,12 +12,15 @@ from sweep.interrupt import stoppable
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_asks_for_a_stop_and_afterwards_means_what_it_did(number):
-    before = signal.getsignal(number)
-    with stoppable() as stop:
-        assert not stop.requested
-        os.kill(os.getpid(), number)
-        assert stop.requested
-    assert signal.getsignal(number) == before
+    inherited = signal.signal(number, signal.default_int_handler)  # under nohup SIGHUP is ignored, here it must not be
+    try:
+        with stoppable() as stop:
+            assert not stop.requested
+            os.kill(os.getpid(), number)
+            assert stop.requested
+        assert signal.getsignal(number) == signal.default_int_handler
+    finally:
+        signal.signal(number, inherited)
 
 
 def test_under_nohup_a_closed_terminal_stops_nothing():

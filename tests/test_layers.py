@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from models import Weights, build
+from models.mobilenet_v2 import inverted_residual
+from models.network import outline
+
+pytestmark = pytest.mark.tensorflow
 
 
 def computed(
@@ -132,13 +136,29 @@ def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeyp
     assert all(ours < theirs + 1e-4 for ours, theirs in zip(shaped, plain, strict=True)), (plain, shaped)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2_small", "resnet20"])
+def inverted_residuals(net: Any, x: Any) -> Any:
+    """Every kind of block of MobileNetV2 once: not expanded, with a stride, with a shortcut."""
+    x = net.norm("stem_norm", net.convolution("stem", x, 8, 3), 1e-3, "relu6")
+    for number, (expansion, channels, out, stride) in enumerate([(1, 8, 16, 1), (6, 16, 24, 2), (6, 24, 24, 1)]):
+        x = inverted_residual(net, x, number, channels, out, expansion, stride)
+    return net.dense("classifier", net.pool(x), 4)
+
+
+NETWORKS = {
+    "inverted residuals": outline("inverted residuals", inverted_residuals, image_size=16, channels=3, classes=4),
+    "resnet8": build("resnet8", image_size=16, channels=3, classes=4, width=0.35),
+    "mobilenet_v2_small": build("mobilenet_v2_small", image_size=16, channels=3, classes=4, width=0.35),
+}
+HEAVY = pytest.param("mobilenet_v2_small", marks=pytest.mark.drill)
+
+
+@pytest.mark.parametrize("name", ["inverted residuals", "resnet8", HEAVY])
 def test_a_whole_network(name, monkeypatch):
     """Logits, statistics and the gradients of all weights of a training step."""
     import tensorflow as tf
 
     monkeypatch.setattr("models.shaped.WIDE", 0)
-    net = build(name, image_size=16, channels=3, classes=4, width=0.35)
+    net = NETWORKS[name]
     images, weights = drawn(16, 16, 16, 3), Weights(*map(tf.constant, net.initial(0)))
 
     def run(shaped: bool):

@@ -158,6 +158,7 @@ def test_masks_of_other_final_weights_are_refused(own):
     assert said == f"{own.masks(0)}: taken from other final weights than {own.snapshot(0, None)}; delete it"
 
 
+@pytest.mark.tensorflow
 def test_a_cell_does_not_train_with_masks_of_other_final_weights(own):
     from sweep.ticket import run_cell
 
@@ -212,6 +213,7 @@ def final_mask(quantile: float = 0.9) -> np.ndarray:
     return masks.by_quantile(weights_of(FINAL_SEED).kernels, quantile).mask
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_ticket_has_the_weights_of_its_rewind_epoch_and_the_mask_of_the_final_ones(start_of, epoch):
     start = start_of("ticket", epoch=epoch)
@@ -219,11 +221,13 @@ def test_a_ticket_has_the_weights_of_its_rewind_epoch_and_the_mask_of_the_final_
     np.testing.assert_array_equal(start.mask, final_mask())
 
 
+@pytest.mark.tensorflow
 def test_the_mask_of_one_level_is_the_same_for_every_rewind_epoch(start_of):
     np.testing.assert_array_equal(start_of("ticket", epoch=0).mask, start_of("ticket", epoch=2).mask)
     assert start_of("ticket", 0.5).mask.sum() > start_of("ticket", 0.9).mask.sum()
 
 
+@pytest.mark.tensorflow
 def test_a_fresh_initialization_has_other_values_under_the_same_mask(start_of):
     start = start_of("fresh", epoch=0)
     np.testing.assert_array_equal(start.mask, final_mask())
@@ -236,6 +240,7 @@ def test_a_fresh_initialization_has_other_values_under_the_same_mask(start_of):
     assert_same(start.weights._replace(kernels=initial.kernels), initial)
 
 
+@pytest.mark.tensorflow
 def test_a_shuffled_mask_has_other_positions_and_the_same_count_in_every_kernel(start_of):
     start, network = start_of("shuffled"), made_up.network()
     assert_same(start.weights, weights_of(2))
@@ -245,6 +250,7 @@ def test_a_shuffled_mask_has_other_positions_and_the_same_count_in_every_kernel(
     np.testing.assert_array_equal(start.mask, start_of("shuffled").mask)
 
 
+@pytest.mark.tensorflow
 def test_a_random_mask_has_other_positions_and_the_same_count_over_all(start_of):
     start, network = start_of("random"), made_up.network()
     assert_same(start.weights, weights_of(2))
@@ -254,12 +260,14 @@ def test_a_random_mask_has_other_positions_and_the_same_count_over_all(start_of)
     np.testing.assert_array_equal(start.mask, start_of("random").mask)
 
 
+@pytest.mark.tensorflow
 def test_fine_tuning_starts_from_the_final_weights(start_of):
     start = start_of("finetune")
     assert_same(start.weights, weights_of(FINAL_SEED))
     np.testing.assert_array_equal(start.mask, final_mask())
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", ["ticket", *CONTROLS])
 def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, kind):
     for epoch in (0, 2):
@@ -267,6 +275,7 @@ def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, k
         assert (start.epoch, start.seed) == (epoch, 0)
 
 
+@pytest.mark.tensorflow
 def test_every_cell_of_the_plan_starts_from_something_of_its_own(home):
     from sweep.ticket import start_of
     from sweep.training import fingerprint
@@ -277,6 +286,7 @@ def test_every_cell_of_the_plan_starts_from_something_of_its_own(home):
     assert len(set(starts.values())) == len(plan) == 2 * (2 + 1 + 3 * 2)
 
 
+@pytest.mark.tensorflow
 def test_a_cell_without_its_snapshot_is_refused(own):
     from sweep.ticket import start_of
 

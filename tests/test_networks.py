@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from models import NETWORKS, build
+from models import NETWORKS, Weights, build
 from models.mobilenet_v2 import divisible
-from models.network import ROLES
+from models.network import ROLES, outline
 
 
 def network(name: str = "mobilenet_v2_small", **changes):
@@ -133,6 +133,7 @@ def keras_macs(layer) -> int:
     return made * layer.input.shape[-1] if isinstance(layer, keras.layers.Dense) else 0
 
 
+@pytest.mark.tensorflow
 def test_mobilenet_v2_costs_what_the_layers_of_keras_cost():
     import keras
 
@@ -167,6 +168,7 @@ def twins(width: float):
     return model, net
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("width", [1.0, 0.35])
 def test_logits_equal_those_of_keras_within_1e_4(width):
     from models.keras_weights import from_keras
@@ -179,6 +181,7 @@ def test_logits_equal_those_of_keras_within_1e_4(width):
     np.testing.assert_allclose(np.asarray(logits), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("file", ["keras3.weights.h5", "keras2.h5"])
 def test_weight_files_of_both_keras_formats_load_to_the_bit(file, tmp_path):
     from models.keras_weights import from_keras, load
@@ -190,6 +193,7 @@ def test_weight_files_of_both_keras_formats_load_to_the_bit(file, tmp_path):
         np.testing.assert_array_equal(received, expected)
 
 
+@pytest.mark.tensorflow
 def test_weights_of_another_number_of_classes_are_refused_by_name():
     from models.keras_weights import from_keras
 
@@ -197,6 +201,7 @@ def test_weights_of_another_number_of_classes_are_refused_by_name():
         from_keras(mobilenet(96, 7, 0.35), twins(0.35)[0])
 
 
+@pytest.mark.tensorflow
 def test_evaluation_leaves_the_statistics_alone_and_training_advances_all_of_them():
     net = network("resnet20", image_size=8)
     weights = net.initial(0)
@@ -208,6 +213,7 @@ def test_evaluation_leaves_the_statistics_alone_and_training_advances_all_of_the
     assert np.all(np.asarray(advanced) != weights.statistics)
 
 
+@pytest.mark.tensorflow
 def test_a_moving_mean_keeps_its_share_and_takes_the_rest_from_the_batch():
     net = network("resnet20", image_size=8)
     weights = net.initial(0)
@@ -217,6 +223,25 @@ def test_a_moving_mean_keeps_its_share_and_takes_the_rest_from_the_batch():
         _, statistics = net.apply(weights, images, training=True, norm_momentum=keep)
         means[keep] = net.split("statistic", np.asarray(statistics))["stem_norm/moving_mean"]
     np.testing.assert_allclose(means[0.75], 0.25 * means[0.0], rtol=1e-6)  # it starts from 0
+
+
+def without_norm(net, x):
+    return net.dense("classifier", net.pool(net.relu(net.convolution("stem", x, 4, 3))), 3)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("shaped", [False, True])
+def test_a_network_without_batch_norm_has_no_statistics_and_trains(shaped):
+    import tensorflow as tf
+
+    net = outline("without norm", without_norm, image_size=8, channels=3, classes=3)
+    weights = Weights(*map(tf.constant, net.initial(0)))
+    assert weights.statistics.shape == (0,) and net.size("statistic") == 0
+    with tf.GradientTape() as tape:
+        tape.watch(weights.kernels)
+        logits, statistics = net.apply(weights, np.ones((2, 8, 8, 3), np.float32), True, shaped=shaped)
+    assert logits.shape == (2, 3) and statistics.shape == (0,)
+    assert np.count_nonzero(tape.gradient(logits, weights.kernels)) > 0
 
 
 # ---- weights as vectors

@@ -10,6 +10,8 @@ from sweep.errors import Refused
 from tests.conftest import connected_mask, tiny
 from tests.trainings import epoch, start_at, trained
 
+pytestmark = pytest.mark.tensorflow
+
 # ---- evaluation
 
 
@@ -54,10 +56,22 @@ def test_the_next_cell_is_loaded_and_not_compiled_again(program):
     assert run._run.experimental_get_tracing_count() == 1
 
 
-def test_progressive_resizing_trains_small_images_first(program, tmp_path):
-    run = program(tiny(first_size=4, full_size_epoch=2))
+def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whole_ones(devices, tmp_path, monkeypatch):
+    from models import Network
+    from sweep.data import open_dataset
+    from sweep.program import Program
+
+    seen, apply = [], Network.apply
+
+    def watched(self, weights, images, training, *rest, **more):
+        seen.append(("training" if training else "evaluation", images.shape[1]))
+        return apply(self, weights, images, training, *rest, **more)
+
+    monkeypatch.setattr(Network, "apply", watched)
+    experiment = tiny(first_size=4, full_size_epoch=2)
+    run = Program(experiment, open_dataset(experiment.data), devices)
     trained(run, start_at(run), tmp_path)
-    assert run._run.experimental_get_tracing_count() == 3 - 1 + (epoch(run, 1).image_size not in (4, 8))
+    assert list(dict.fromkeys(seen)) == [("training", 4), ("evaluation", 8), ("training", 8)]
 
 
 def test_a_batch_larger_than_the_training_images_is_refused(program):
@@ -81,12 +95,17 @@ def test_xla_and_plain_compilation_agree(program):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_follows_full_precision(precision, program):
-    losses = {}
+def test_a_step_in_half_precision_is_that_of_full_precision(precision, program):
+    """The loss it starts from, and where the step leads: a gradient not scaled back would lead elsewhere."""
+    losses, moves = {}, {}
     for kind in ("float32", precision):
-        run = program(tiny(precision=kind))
-        run.load(run.network.initial(0))
+        run = program(tiny(precision=kind, momentum=0.0, nesterov=False))
+        begin = run.network.initial(0)
+        run.load(begin)
         run.clear_sums()
         run.run(epoch(run), 0, 1)
         losses[kind] = run.take_sums()[0]
+        moves[kind] = run.weights().kernels - begin.kernels
     assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)
+    away = np.linalg.norm(moves[precision] - moves["float32"]) / np.linalg.norm(moves["float32"])
+    assert 0 < away < 0.3

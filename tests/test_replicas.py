@@ -13,6 +13,8 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.tensorflow
+
 
 def scenario(name: str, devices: int, **recipe) -> dict:
     command = [sys.executable, "-m", "tests.replica_scenarios", name, str(devices), json.dumps(recipe)]

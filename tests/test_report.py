@@ -120,6 +120,7 @@ def test_numbers_are_written_with_every_digit_and_what_is_missing_is_empty(tmp_p
     assert (waiting["test_top1"], waiting["kept"], waiting["state"]) == ("", "", "waiting")
 
 
+@pytest.mark.slow
 def test_a_second_report_is_the_same_to_the_byte(unfinished):
     def contents() -> dict[str, bytes]:
         # SVG aside: its gradients are numbered on through the whole process
@@ -129,13 +130,14 @@ def test_a_second_report_is_the_same_to_the_byte(unfinished):
 
 
 def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
-    (table,) = [path for path in write_report(unfinished) if path.name == "results.csv"]
+    table = unfinished.report / "results.csv"
+    write_csv(collect(unfinished), table)
     before = table.read_bytes()
     made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE, seconds=99.0, hardware="GPU", devices=4)
-    write_report(unfinished)
+    write_csv(collect(unfinished), table)
     assert table.read_bytes() == before
     made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.71, **DONE)
-    write_report(unfinished)
+    write_csv(collect(unfinished), table)
     assert table.read_bytes() != before
 
 
@@ -154,6 +156,7 @@ def svg_words(path: Path) -> list[str]:
     return [element.text for element in root.iter("{http://www.w3.org/2000/svg}text") if element.text]
 
 
+@pytest.mark.slow
 def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
     names = [path.name for path in write_report(unfinished)]
     assert names == [*ALWAYS, "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg"]
@@ -161,6 +164,7 @@ def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
     assert len(rows_of(unfinished.report / "results.csv")) == 7
 
 
+@pytest.mark.slow
 def test_the_figures_are_pictures_that_can_be_printed(unfinished):
     write_report(unfinished)
     width, height = png_size(unfinished.report / "accuracy.png")
@@ -169,6 +173,7 @@ def test_the_figures_are_pictures_that_can_be_printed(unfinished):
     assert width > 300 and height > 100
 
 
+@pytest.mark.slow
 def test_the_figures_say_what_they_show(unfinished):
     write_report(unfinished)
     accuracy, heat = (svg_words(unfinished.report / f"{name}.svg") for name in ("accuracy", "heatmap"))
@@ -179,11 +184,13 @@ def test_the_figures_say_what_they_show(unfinished):
         assert words in heat
 
 
+@pytest.mark.slow
 def test_with_nothing_done_yet_the_report_has_no_figures(home):
     assert [path.name for path in write_report(home)] == ALWAYS
     assert {r["state"] for r in rows_of(home.report / "results.csv")} == {"waiting"}
 
 
+@pytest.mark.slow
 def test_with_only_the_dense_run_done_the_report_has_no_figures(home):
     made_up.finish(home, "dense-seed0", 0.75)
     assert [path.name for path in write_report(home)] == ALWAYS

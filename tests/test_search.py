@@ -127,6 +127,7 @@ def told(words: list) -> list[dict]:
     return json.loads(lottery(*words, "--show", "--json").stdout)
 
 
+@pytest.mark.tensorflow
 def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_end_it(tmp_path):
     content = GRID | {"parameters": {"recipe.learning_rate": {"values": [1e30, 0.01, 0.02]}}}
     words = written(tmp_path, content)
@@ -144,6 +145,7 @@ def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_en
     assert before == {name: (Path(name) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for name in before}
 
 
+@pytest.mark.tensorflow
 def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
     words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
@@ -160,6 +162,7 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     assert "all trials are done or in the queue" in lottery(*words).stdout
 
 
+@pytest.mark.tensorflow
 @pytest.mark.drill
 def test_the_server_hands_out_the_trials_and_those_that_were_stopped_are_gone_on_with_before_another(tmp_path):
     words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 3}, track=Track("online"))
@@ -205,6 +208,7 @@ def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_tri
     assert elements_to_submit(made, [], queued={1}) == [2, 4]  # two are to come, and 4 has one to go on with
 
 
+@pytest.mark.tensorflow
 def test_without_the_server_the_same_file_is_searched_here(tmp_path):
     words = written(tmp_path, RANDOM | {"run_cap": 1}, track=Track("online"))
     clean = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"} | {"HOME": str(tmp_path)}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from sweep import experiment_file
+from slurm.local import DIED
+from sweep import experiment_file, store
 from tests.conftest import tiny
-from tests.sweeping import LOTTERY, csv_of, lottery
+from tests.slurm_cluster import until
+from tests.sweeping import csv_of, lottery, started, status_of
+
+pytestmark = pytest.mark.tensorflow
 
 
 def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
@@ -28,76 +32,79 @@ def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
     assert snapshots == {"epoch-0000.h5", "epoch-0001.h5", "final.h5"}
 
 
-def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file):
-    before = csv_of(undisturbed)
-    began = time.monotonic()
-    lottery("sweep", tiny_file, "--results", undisturbed)
-    assert time.monotonic() - began < 15
-    assert csv_of(undisturbed) == before
+def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file, tmp_path):
+    done = shutil.copytree(undisturbed, tmp_path / "done")
+    without = os.environ | {"PYTHONPATH": str(Path(__file__).parent / "without_tensorflow")}
+    lottery("sweep", tiny_file, "--results", done, env=without)
+    assert csv_of(done) == csv_of(undisturbed)
 
 
-def test_one_cell_by_its_number_gives_what_the_sweep_gave(undisturbed, tiny_file, tmp_path):
-    lottery("train", tiny_file, "--results", tmp_path)
-    lottery("ticket", tiny_file, "--index", 3, "--results", tmp_path)
-    (done,) = tmp_path.glob("*/cells/*/result.json")
+def test_one_cell_by_its_number_gives_what_the_sweep_gave(undisturbed, tiny_file, trained):
+    lottery("ticket", tiny_file, "--index", 3, "--results", trained)
+    (done,) = trained.glob("*/cells/*/result.json")
     (same,) = undisturbed.glob(f"*/cells/{done.parent.name}/result.json")
     assert json.loads(done.read_text())["test"] == json.loads(same.read_text())["test"]
 
 
-def killed_sweep(command: list[str], lives: int, shortest: float, longest: float, seed: int) -> int:
-    """Start the command again and again, SIGKILL it at random moments; how often that hit it at work."""
-    chance, kills = random.Random(seed), 0
-    for _ in range(lives):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            process.wait(chance.uniform(shortest, longest))
-        except subprocess.TimeoutExpired:
-            kills += 1
-            # the whole group on odd kills, as a batch system would; on even ones the parent alone
-            os.killpg(process.pid, signal.SIGKILL) if kills % 2 else process.kill()
+def epochs_in(path: Path) -> list[int]:
+    return [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
+
+
+def test_killed_in_the_dense_run_and_among_the_cells_it_ends_with_the_same_results(undisturbed, tiny_file, tmp_path):
+    words = ("sweep", tiny_file, "--results", tmp_path)
+    for jobs, sign in ((1, "dense/*/metrics.jsonl"), (2, "cells/*/claim.json")):
+        with started(*words, "--jobs", jobs) as process:
+            until(lambda sign=sign: list(tmp_path.glob(f"*/{sign}")), 300)
+            process.kill()  # its workers, if any, end with it
             process.wait()
-    return kills
-
-
-def test_killed_at_random_moments_and_started_again_it_ends_with_the_same_results(undisturbed, tiny_file, tmp_path):
-    command = [*LOTTERY, "sweep", str(tiny_file), "--results", str(tmp_path)]
-    assert killed_sweep(command, lives=4, shortest=6, longest=14, seed=1) >= 2
-    lottery(*command[3:])
+    until(lambda: not any(row["state"] == "running" for row in status_of(next(tmp_path.iterdir())).values()), 60)
+    lottery(*words)
     assert csv_of(tmp_path) == csv_of(undisturbed)
     for path in tmp_path.glob("*/cells/*/metrics.jsonl"):
-        epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
-        assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
+        assert epochs_in(path) == sorted(set(epochs_in(path))), "an epoch is recorded twice"
+
+
+def test_asked_to_stop_it_saves_itself_and_the_next_run_goes_on(tmp_path):
+    """Of an endless training: that it goes on to the same bits is shown in test_training."""
+    file = tmp_path / "endless.yaml"
+    file.write_text(experiment_file.dump(tiny(epochs=10**6)))
+    reached = 0
+    for number in (signal.SIGINT, signal.SIGHUP):
+        with started("train", file, "--results", tmp_path / "results", preexec_fn=listening) as process:
+            until(lambda least=reached + 1: len(dense_epochs(tmp_path)) > least, 300)
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == 130 and "run again to continue" in said
+        epochs = dense_epochs(tmp_path)
+        assert epochs == list(range(1, len(epochs) + 1)) and len(epochs) > reached
+        reached = len(epochs)
+
+
+def dense_epochs(root: Path) -> list[int]:
+    return [line["epoch"] for folder in root.glob("results/*/dense/*") for line in store.read_metrics(folder)]
+
+
+def listening() -> None:
+    """Under nohup SIGHUP is ignored, and in the background of a shell SIGINT; a child inherits that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.drill
-def test_the_dry_run_killed_ten_times_gives_the_same_results_csv(tmp_path):
+def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(tmp_path):
     one, other = tmp_path / "undisturbed", tmp_path / "killed"
-    began = time.monotonic()
     lottery("dry-run", "--results", one)
-    took = time.monotonic() - began  # lives are parts of it, so that ten of them do not reach the end
-    command = [*LOTTERY, "dry-run", "--results", str(other)]
-    kills = 0
-    while kills < 10:
-        kills += killed_sweep(command, lives=1, shortest=0.02 * took, longest=0.2 * took, seed=kills)
-        if kills < 10 and list(other.glob("*/report/results.csv")):
-            pytest.fail(f"the dry run ended after {kills} kills")
-    lottery(*command[3:])
+    chance = random.Random(1)
+    for sign in ("dense/*/checkpoint.h5", "masks/*.h5", "cells/*/checkpoint.h5", "cells/*/result.json"):
+        with started("dry-run", "--results", other, start_new_session=True) as process:
+            until(lambda sign=sign: list(other.glob(f"*/{sign}")), 300)
+            time.sleep(chance.random())
+            # the whole group, as a batch system would, or the parent alone
+            os.killpg(process.pid, signal.SIGKILL) if chance.random() < 0.5 else process.kill()
+            process.wait()
+        assert not list(other.glob("*/report/results.csv")), "it had ended before it was killed"
+    lottery("dry-run", "--results", other)
     assert csv_of(other) == csv_of(one)
-
-
-def test_ctrl_c_saves_and_a_second_run_continues(undisturbed, tiny_file, tmp_path):
-    command = [*LOTTERY, "sweep", str(tiny_file), "--results", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("*/cells/*/metrics.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "run again to continue" in errors
-    lottery(*command[3:])
-    assert csv_of(tmp_path) == csv_of(undisturbed)
 
 
 def test_a_diverging_cell_fails_with_its_reason_and_exit_status_1(tmp_path):
@@ -114,29 +121,15 @@ def workers_of(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, undisturbed, tmp_path):
-    lottery("train", tiny_file, "--results", tmp_path)
-    command = [*LOTTERY, "sweep", str(tiny_file), "--jobs", "2", "--results", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while len(workers := workers_of(process.pid)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(workers[0], signal.SIGKILL)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1 and errors.count("its process died") == 1, errors
-    lottery(*command[3:])
-    assert csv_of(tmp_path) == csv_of(undisturbed)
-
-
-@pytest.mark.alone
-def test_the_mask_costs_less_than_two_percent_of_a_step():
-    """Interleaved in one run; the median of several, because clocks on shared machines are noisy."""
-    costs = []
-    for _ in range(3):
-        words = ("bench", "step", "--mask", "--size", 16, "--rounds", 15, "--steps", 4, "--json")
-        masked, unmasked = json.loads(lottery(*words).stdout)
-        costs.append(masked["step_ms"] / unmasked["step_ms"] - 1)
-    assert sorted(costs)[1] < 0.02, costs
+def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, undisturbed, trained):
+    words = ("sweep", tiny_file, "--jobs", 2, "--results", trained)
+    with started(*words) as process:
+        until(lambda: len(workers_of(process.pid)) == 2, 60)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 1 and said.count("lottery: FAILED") == said.count(f"FAILED: {DIED}") == 1, said
+    lottery(*words)
+    assert csv_of(trained) == csv_of(undisturbed)
 
 
 def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(tmp_path):

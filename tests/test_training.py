@@ -16,6 +16,8 @@ from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
 from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, epoch, start_at, trained
 
+pytestmark = pytest.mark.tensorflow
+
 # ---- the mask
 
 

@@ -128,6 +128,7 @@ def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery
     assert files_under(here) == ["small.yaml"]
 
 
+@pytest.mark.slow
 def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unfinished, lottery):
     status, said, _ = lottery("report", "small")
     assert status == 0
@@ -138,6 +139,7 @@ def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unf
     assert all(name in said for name in ("report.html", "results.csv", "results.tex", "accuracy.png"))
 
 
+@pytest.mark.slow
 def test_the_report_averages_over_seeds(here, lottery):
     experiment = made_up.experiment(seeds=(0, 1))
     home = open_store(experiment, here / "results" / experiment.folder)
@@ -147,6 +149,7 @@ def test_the_report_averages_over_seeds(here, lottery):
     assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% ± 63.53 +│ -10.00 points +│ worse", lottery("report", "small")[1])
 
 
+@pytest.mark.slow
 def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
     status, said, _ = lottery("report", "small")
     assert (status, "5 of 5 trainings are not done" in said) == (0, True)

@@ -20,6 +20,8 @@ from tests.shards.conftest import SIZE, content, images_of, picture, prepare, sa
 from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery
 
+pytestmark = pytest.mark.slow
+
 # ---- what is in them
 
 

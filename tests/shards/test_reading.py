@@ -21,8 +21,11 @@ from sweep.errors import Refused
 from sweep.experiment import Data
 from tests.conftest import tiny
 from tests.shards.conftest import SIZE
+from tests.shards.readers import together
 from tests.sweeping import LOTTERY, lottery
 from tests.trainings import assert_nothing_is_traced_later
+
+pytestmark = pytest.mark.tensorflow
 
 
 def batches(folder: Path, order: np.ndarray, seeds: np.ndarray | None, cache: str = "off") -> list[list[np.ndarray]]:
@@ -70,6 +73,11 @@ def test_pictures_are_decoded_once_for_all_readers_of_a_node(jpeg, tmp_path, mon
     for one, two, three in zip(plain, first, second, strict=True):
         np.testing.assert_array_equal(one[0], two[0])
         np.testing.assert_array_equal(one[0], three[0])
+
+
+def test_four_readers_of_a_node_each_see_every_image_of_each_epoch_once_also_where_one_is_killed(jpeg, tmp_path):
+    _, apart = together(jpeg, "off", epochs=2)
+    assert len(apart) == 1 and apart == together(jpeg, tmp_path, epochs=2, kill=True)[1]
 
 
 def test_images_that_were_prepared_anew_are_decoded_anew(jpeg, tmp_path):
@@ -182,7 +190,7 @@ def test_memory_stays_flat_over_many_epochs(jpeg):
 
 def test_training_from_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_path):
     (tmp_path / "e.yaml").write_text(
-        f"model: {{name: resnet20, width: 0.25}}\n"
+        f"model: {{name: resnet8, width: 0.25}}\n"
         f"data: {{name: shards, path: {jpeg}, image_size: 16, validation: 10, flip: true}}\n"
         "recipe: {epochs: 6, batch: 10, learning_rate: 0.01, checkpoint_minutes: 0.001}\nprune: {quantiles: [0.5]}\n"
     )

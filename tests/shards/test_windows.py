@@ -38,6 +38,7 @@ def test_central_windows_show_seven_eighths_of_the_shorter_side():
     )
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("size", [16, 48])
 def test_a_window_is_drawn_as_a_picture_program_draws_it(size):
     """Reduced and enlarged: Pillow's bilinear filter does the same."""

@@ -14,6 +14,8 @@ from sweep.experiment import Data
 from tests.shards.conftest import SIZE, content, images_of, picture, prepare, save
 from tests.sweeping import lottery
 
+pytestmark = pytest.mark.slow
+
 
 def test_broken_images_are_listed_none_is_lost_in_silence(source, tmp_path):
     broken = tmp_path / "source"

@@ -1,0 +1,52 @@
+"""Points of a training: `0`, `2ep` (epochs), `500it` (steps of the optimizer), `end`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from sweep.errors import Refused
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    >>> str(point("2ep")), str(point("500it")), str(point(0)), point("2ep").step(per_epoch=390, epochs=30)
+    ('2ep', '500it', '0', 780)
+    """
+
+    count: int
+    unit: Literal["ep", "it", "end"]
+
+    def __str__(self) -> str:
+        if self.unit == "end":
+            return "end"
+        return f"{self.count}{self.unit}" if self.count else "0"
+
+    def step(self, per_epoch: int, epochs: int) -> int:
+        """The number of optimizer steps before it, in a training of so many epochs of so many steps."""
+        if self.unit == "end":
+            return epochs * per_epoch
+        return self.count * per_epoch if self.unit == "ep" else self.count
+
+
+BEGINNING, END = Point(0, "ep"), Point(0, "end")
+
+
+def point(text: object) -> Point:
+    """The point that is written so."""
+    if text == "end":
+        return END
+    if text in (0, "0") and not isinstance(text, bool):
+        return BEGINNING
+    found = re.fullmatch(r"(\d{1,9})(ep|it)", text) if isinstance(text, str) else None
+    if not found:
+        hint = f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"
+        raise Refused(f"received {text!r}, expected a point of training: {hint}")
+    return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
+
+
+# Early points that every dense run keeps besides those its experiment asks for: they cost a few megabytes each, and
+# the early ones are what people ask for later.
+LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))

@@ -1,0 +1,30 @@
+"""Shards against files, and readers that share against readers apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.photographs import photograph_shards, photographs  # noqa: F401 - fixtures
+from tests.shards.readers import together
+from tests.sweeping import lottery
+
+pytestmark = [pytest.mark.perf, pytest.mark.tensorflow]
+
+
+def test_shards_against_files(photographs, photograph_shards, figure):  # noqa: F811
+    """Images per CPU-second, against every file decoded whole and resized."""
+    from sweep.bench.feeding import plain_decoding
+
+    files = plain_decoding([str(path) for path in sorted(photographs.glob("train/*/*"))], 224, 4.0)
+    for form, least in (("jpeg", 3), ("raw", 20)):
+        words = ("bench", "input", photograph_shards / form, "--batch", 100, "--seconds", 4, "--json")
+        found = json.loads(lottery(*words).stdout)["images_per_cpu_second"]
+        figure(f"{form} shards against files ({files:.0f} images per CPU-second)", found / files, "x", at_least=least)
+
+
+def test_four_readers_of_a_node(photograph_shards, tmp_path, figure):  # noqa: F811
+    alone, _ = together(photograph_shards / "jpeg", "off", epochs=3)
+    shared, _ = together(photograph_shards / "jpeg", tmp_path, epochs=3)
+    figure("four readers of a node that share, CPU against apart", alone / shared, "x", at_least=2.5)
