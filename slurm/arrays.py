@@ -43,15 +43,14 @@ class Slurm:
 
     def _waited(self, home: Store) -> list[Failure]:
         tasks = sum(len(stage.tasks) for stage in missing(home))
-        pause = POLL_SECONDS
+        began = time.monotonic()
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:
                 with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
                     if not _live(home):
                         break
                 work.at(tasks - sum(len(stage.tasks) for stage in missing(home)))
-                time.sleep(pause)
-                pause = min(1.2 * pause, 30.0)
+                time.sleep(min(max(POLL_SECONDS, 0.05 * (time.monotonic() - began)), 30.0))
         ended = status.states(home).tasks
         return [Failure(one.task, one.note) for one in ended if one.state in ("failed", "lost")]
 

@@ -22,6 +22,7 @@ from tests import slurm_cluster
 from tests.sweeping import lottery
 
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
+TOGETHER = ("page", "replicas", "shards")  # modules and folders whose fixtures are costly: one test process each
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,8 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = set(getattr(item, "fixturenames", ()))
         if names & PROGRAMS:
             item.add_marker(pytest.mark.programs)
-        if "slurm" in names:
-            item.add_marker(pytest.mark.xdist_group("slurm"))
+        words = ["slurm"] if "slurm" in names else [word for word in TOGETHER if word in item.nodeid.partition("::")[0]]
+        for word in words[:1]:
+            item.add_marker(pytest.mark.xdist_group(word))
 
 
 def tiny(**recipe: Any) -> Experiment:

@@ -5,7 +5,12 @@ Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 
 
 from __future__ import annotations
 
+import os
 import sys
+
+# TensorFlow loads Keras whether it is used or not: 1.4 of its 4.4 s here. Told that the old Keras is meant, it looks
+# for that package, does not find it and goes on. Only in processes of this command: a notebook may want tf.keras.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError
 
