@@ -108,9 +108,18 @@ class Network:
         return out
 
     def apply(
-        self, weights: Weights, images: Any, training: bool, norm_momentum: float = 0.9, shaped: bool = False
+        self,
+        weights: Weights,
+        images: Any,
+        training: bool,
+        norm_momentum: float = 0.9,
+        shaped: bool = False,
+        groups: int = 1,
     ) -> tuple[Any, Any]:
-        """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`."""
+        """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`.
+
+        `groups`: equal parts of the batch that batch norm normalises each by itself.
+        """
         import tensorflow as tf
 
         from models.layers import Compute
@@ -122,7 +131,7 @@ class Network:
             parts = tf.split(vector, [v.size for v in variables]) if variables else []
             for v, part in zip(variables, parts, strict=True):
                 tensors[v.name] = tf.reshape(part, v.shape)
-        net = (Shaped if shaped else Compute)(tensors, training)
+        net = (Shaped if shaped else Compute)(tensors, training, groups)
         logits = self.architecture(net, net.images(images))
         if not training or not self.of("statistic"):
             return logits, weights.statistics

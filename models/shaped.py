@@ -61,11 +61,12 @@ class Shaped(Compute):
             y = tf.cast(x, tf.float32) * each(scale) + each(beta - mean * scale)
             return activated(tf.cast(y, x.dtype), activation)
         if isinstance(x, Product):
-            y, mean, variance = widened(x.x, x.kernel, gamma, beta, epsilon, activation)
+            inputs = self._parts(x.x, axis=3)
+            parts = [widened(part, x.kernel, gamma, beta, epsilon, activation) for part in inputs]
         else:
-            y, mean, variance = normalised(x, gamma, beta, mean, epsilon, activation)
-        self.found[f"{name}/moving_mean"], self.found[f"{name}/moving_variance"] = mean, variance
-        return y
+            parts = [normalised(part, gamma, beta, mean, epsilon, activation) for part in self._parts(x, axis=3)]
+        self._leave(name, [(mean, variance) for _, mean, variance in parts])
+        return self._whole([y for y, _, _ in parts], axis=3)
 
     def pool(self, x: Tensor) -> Tensor:
         return tf.transpose(tf.reduce_mean(tf.cast(x, tf.float32), (1, 2)))

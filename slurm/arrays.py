@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from slurm import jobs, queue, sbatch, status
-from slurm.sbatch import Job, Missing
-from sweep import claim
+from slurm.sbatch import Job
 from sweep.errors import Refused
-from sweep.plan import cells
+from sweep.graph import claim
+from sweep.graph.home import Home
+from sweep.graph.state import missing, predicted_seconds
+from sweep.graph.training import Training
 from sweep.progress import Work, console
-from sweep.status import predicted_seconds
-from sweep.store import Store
-from sweep.worker import Failure, dense_task, folder_of, missing
+from sweep.work.worker import Failure
 
 POLL_SECONDS = 2.0
 
@@ -35,48 +35,62 @@ class Slurm:
     untried: bool = False  # only what was never submitted
     quiet: bool = False
 
-    def run(self, home: Store) -> list[Failure]:
+    def run(self, home: Home) -> list[Failure]:
         submitted = submit(home, untried(home) if self.untried else None)
         if not self.quiet:
             tell(submitted)
         return self._waited(home) if self.wait else []
 
-    def _waited(self, home: Store) -> list[Failure]:
-        tasks = sum(len(stage.tasks) for stage in missing(home))
-        began = time.monotonic()
+    def _waited(self, home: Home) -> list[Failure]:
+        tasks, began = len(missing(home)), time.monotonic()
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:
                 with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
                     if not _live(home):
                         break
-                work.at(tasks - sum(len(stage.tasks) for stage in missing(home)))
+                work.at(tasks - len(missing(home)))
                 time.sleep(min(max(POLL_SECONDS, 0.05 * (time.monotonic() - began)), 30.0))
         ended = status.states(home).tasks
         return [Failure(one.task, one.note) for one in ended if one.state in ("failed", "lost")]
 
 
-def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, str]]:
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be submitted now."""
+
+    trainings: list[Training]
+    masks: bool
+
+    @property
+    def any(self) -> bool:
+        return bool(self.trainings or self.masks)
+
+
+def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, str]]:
     """Submit everything that is missing (`only`: these tasks of it); the jobs with their numbers.
 
     When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
     """
     with alone(home):
         live = _live(home)
-        wanted = missing_of(home, live, only)
+        wanted = wanted_of(home, live, only)
         if not wanted.any:
             return []
         chain = _chain(home, wanted)
         scripts = sbatch.write_scripts(home.root, chain)
-        for task in wanted.tasks(home.experiment):
-            claim.forgive(folder_of(home, task))  # whoever submits it again gives it a new chance
+        for training in wanted.trainings:
+            if not home.done(training):
+                claim.forgive(home.folder(training))  # whoever submits it again gives it a new chance
         done: list[tuple[Job, str]] = []
         try:
             for job, script in zip(chain, scripts, strict=True):
-                options = sbatch.dependency([(how, _ids(name, done, live)) for how, name in job.waits])
+                options = sbatch.dependency(_clauses(home, job, done, live))
                 done.append((job, queue.submit(str(script), options)))
                 jobs.record(home, *done[-1])
-            if wanted.dense and "masks" in live:  # masks that wait already must wait for these dense runs too
-                queue.set_dependency(live["masks"], f"afterany:{':'.join(_ids('dense', done, live))}")
+            new = [id_ for job, id_ in done if job.part == "dense"]
+            if new and "masks" in live:  # masks that wait already must wait for these dense runs too
+                old = [live[one.slug] for one in home.graph.dense if one.slug in live]
+                queue.set_dependency(live["masks"], f"afterany:{':'.join([*new, *old])}")
         except Refused as error:
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
@@ -89,38 +103,39 @@ def submit(home: Store, only: Collection[str] | None = None) -> list[tuple[Job, 
         return done
 
 
-def preview(home: Store) -> list[Job]:
+def preview(home: Home) -> list[Job]:
     """What `submit` would submit now; where no SLURM answers, what one with SLURM's default limits would get."""
     try:
-        wanted = missing_of(home, _live(home))
+        wanted = wanted_of(home, _live(home))
         return _chain(home, wanted) if wanted.any else []
     except (queue.Silent, Refused):
-        wanted = missing_of(home)
-        return sbatch.chain(home.experiment, home.root.resolve(), wanted) if wanted.any else []
+        wanted = wanted_of(home)
+        return sbatch.chain(home.experiment, home.root.resolve(), wanted.trainings, wanted.masks) if wanted.any else []
 
 
-def _chain(home: Store, wanted: Missing) -> list[Job]:
+def _chain(home: Home, wanted: Wanted) -> list[Job]:
     limit = queue.submit_limit(home.experiment.cluster.qos)
     room = limit - queue.waiting_or_running() if limit else None
-    return sbatch.chain(home.experiment, home.root.resolve(), wanted, queue.max_array_size(), room)
+    size = queue.max_array_size()
+    return sbatch.chain(home.experiment, home.root.resolve(), wanted.trainings, wanted.masks, size, room)
 
 
 def tell(submitted: list[tuple[Job, str]]) -> None:
     """Say which jobs there are now."""
     for job, id_ in submitted:
-        console.print(f"job {id_}: {job.part}" + (f", {len(job.indices)} tasks" if job.indices else ""))
+        console.print(f"job {id_}: {job.part}" + (f", {len(job.tasks)} tasks" if job.tasks else ""))
     if not submitted:
         console.print("nothing to submit: all is done or in the queue")
 
 
-def cancel(home: Store, only: Collection[str] | None = None) -> list[str]:
+def cancel(home: Home, only: Collection[str] | None = None) -> list[str]:
     """Cancel what waits or runs; the tasks that did."""
     live = {task: job for task, job in _live(home).items() if only is None or task in only}
     queue.cancel(live.values() if only is not None else {_parent(job) for job in live.values()})
     return sorted(live)
 
 
-def limit_times(home: Store) -> str:
+def limit_times(home: Home) -> str:
     """Lower the time limit of cells that wait to what the dense run predicts: what is short finds a place sooner.
 
     Nothing depends on it: where SLURM cannot be asked or refuses (it lets nobody raise a limit), the partition's stays,
@@ -129,9 +144,9 @@ def limit_times(home: Store) -> str:
     limit = predicted_limit(home)
     if not limit or home.experiment.cluster.time_limit:
         return ""
-    slugs = {cell.slug for cell in cells(home.experiment)}
+    tickets = {training.slug for training in home.graph if training.mask}
     try:
-        waiting = {_parent(job) for task, job in _live(home).items() if task in slugs}
+        waiting = {_parent(job) for task, job in _live(home).items() if task in tickets}
         for job in sorted(waiting):
             queue.set_time_limit(job, limit)
     except (Refused, queue.Silent) as error:
@@ -139,54 +154,67 @@ def limit_times(home: Store) -> str:
     return f"{limit} minutes" if waiting else ""
 
 
-def predicted_limit(home: Store) -> str:
+def predicted_limit(home: Home) -> str:
     """Half as much again as the longest cell is predicted to take, and ten minutes to start; in minutes."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
     return str(math.ceil(1.5 * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 
-def missing_of(home: Store, live: Collection[str] = (), only: Collection[str] | None = None) -> Missing:
-    """What is neither done nor `live`, and can be done: not the cells of a dense run that is not to come."""
-    open_ = {task for stage in missing(home) for task in stage.tasks}
-    chosen = {task for task in open_ - set(live) if only is None or task in only}
-    seeds = home.experiment.seeds
-    dense = tuple(i for i, seed in enumerate(seeds) if dense_task(seed) in chosen)
-    coming = {seed for i, seed in enumerate(seeds) if i in dense or dense_task(seed) not in open_ - set(live)}
-    return Missing(
-        dense=dense,
-        masks="masks" not in live and any(f"masks-seed{seed}" in open_ for seed in coming),
-        cells=tuple(i for i, cell in enumerate(cells(home.experiment)) if cell.slug in chosen and cell.seed in coming),
-    )
+def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | None = None) -> Wanted:
+    """What is neither done nor `live`, and can be done: nothing that needs what is not to come."""
+    open_ = missing(home)
+    to_come: dict[str, Training] = {}
+    lacking = {training.name for training in open_}
+    coming = {training.name for training in open_ if training.slug in live}
+    for training in open_:  # parents come first
+        chosen = training.slug not in live and (only is None or training.slug in only)
+        if chosen and all(need.name not in lacking or need.name in coming for need in training.needs):
+            to_come[training.name] = training
+            coming.add(training.name)
+    masks = [
+        training.mask
+        for training in home.graph
+        if training.mask and (training.name in coming or not any(need.name in lacking for need in training.needs))
+    ]
+    unmade = any(not home.mask(mask.as_found).exists() and mask.of.generation == 0 for mask in masks)
+    asked = only is None or bool(to_come)
+    return Wanted(list(to_come.values()), "masks" not in live and unmade and asked)
 
 
-def untried(home: Store) -> set[str]:
+def untried(home: Home) -> set[str]:
     """Tasks that were never submitted."""
-    tasks = {task for stage in missing(home) for task in stage.tasks}
-    return tasks - set(jobs.elements(home))
+    return {training.slug for training in missing(home)} - set(jobs.elements(home))
 
 
-def _live(home: Store) -> dict[str, str]:
-    """The number of every task that waits or runs."""
+def _live(home: Home) -> dict[str, str]:
+    """The number of every task that waits or runs, and of masks and report."""
     numbers = {
         number: task
         for task, all_of_it in jobs.elements(home).items()
         for number in all_of_it
-        if task in jobs.SINGLE or not (folder_of(home, task) / "result.json").exists()
+        if task in jobs.SINGLE or not home.done(home.training(task)) or home.missing_points(home.training(task))
     }
     return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
 
 
-def _ids(name: str, done: list[tuple[Job, str]], live: dict[str, str]) -> list[str]:
-    """The numbers of a job of the chain, and of what was submitted of its part before and still lives."""
-    new = [id_ for job, id_ in done if job.name == name]
-    part = name.partition("-")[0]
-    if part == "masks":
-        return new or [live["masks"]] if new or "masks" in live else []
-    if part == "dense":
-        old = {_parent(id_) for task, id_ in live.items() if task.startswith("dense-")}
-    else:
-        old = {_parent(id_) for task, id_ in live.items() if not task.startswith("dense-") and task not in jobs.SINGLE}
-    return [*new, *sorted(old)]
+def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """What a job waits for: jobs of its chain by their numbers, and what was submitted before, by whichever
+    experiment, and still lives."""
+    new = {one.name: id_ for one, id_ in done}
+    clauses: list[tuple[str, list[str]]] = []
+    for how, name in job.waits:
+        if name in new:
+            clauses.append((how, [new[name]]))
+        elif name in live:  # masks that wait already
+            clauses.append((how, [live[name]]))
+    needed = {need.slug for task in job.tasks for need in home.training(task).needs}
+    if job.part == "masks":
+        needed = {one.slug for one in home.graph.dense}
+    elif job.part in ("report", "rest"):
+        needed = {training.slug for training in home.graph}
+    submitted = {home.training(task).slug for one, _ in done for task in one.tasks}
+    elsewhere = sorted({_parent(live[task]) for task in needed - submitted if task in live})
+    return [*clauses, ("afterany", elsewhere)]
 
 
 # What in an experiment makes sbatch say so.
@@ -201,7 +229,7 @@ _CAUSES = {
 }
 
 
-def _field(said: str, home: Store) -> str:
+def _field(said: str, home: Home) -> str:
     """Which field of the experiment an error of sbatch is about."""
     if "violates accounting/QOS policy" in said:
         return " (a limit of yours on this cluster: jobs, their size or their time)"
@@ -217,9 +245,9 @@ def _parent(job: str) -> str:
 
 
 @contextmanager
-def alone(home: Store) -> Iterator[None]:
-    """One submission at a time, so that two commands do not submit the same cell."""
-    path = home.root / "slurm" / "submit.lock"
+def alone(home: Home) -> Iterator[None]:
+    """One submission at a time, so that two commands do not submit the same training."""
+    path = home.pool / "slurm" / "submit.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)

@@ -1,4 +1,7 @@
-"""What was submitted: one line per job in slurm/jobs.jsonl, written as soon as SLURM has given the job its number."""
+"""What was submitted: one line per job in slurm/jobs.jsonl of the results root, written as soon as it has its number.
+
+One record for all experiments: a training that another experiment has submitted is waited for, not submitted again.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slurm import sbatch
-from slurm.sbatch import Job
-from sweep import store
-from sweep.plan import cells
-from sweep.store import Store
-from sweep.worker import dense_task
+from slurm.sbatch import Job, logs_of
+from sweep import files
+from sweep.graph.home import Home
 
 SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 
@@ -19,50 +19,48 @@ SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 @dataclass(frozen=True)
 class Submitted:
     id: str
-    part: str  # dense, masks, cells, report, rest or tune
-    first: int  # of an array: what index 0 stands for
+    experiment: str
+    part: str  # dense, cells, …, masks, report, rest or tune
+    tasks: tuple[str, ...]  # of an array: the names of its trainings, by index
     indices: tuple[int, ...]
     at: float  # seconds since 1970
 
 
-def path_of(home: Store) -> Path:
-    return home.root / "slurm" / "jobs.jsonl"
+def path_of(home: Home) -> Path:
+    return home.pool / "slurm" / "jobs.jsonl"
 
 
-def record(home: Store, job: Job, id_: str) -> None:
-    store.append_line(path_of(home), asdict(Submitted(id_, job.part, job.first, job.indices, time.time())))
+def record(home: Home, job: Job, id_: str) -> None:
+    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time())
+    files.append_line(path_of(home), asdict(line))
 
 
-def submitted(home: Store) -> list[Submitted]:
-    return [Submitted(**line) for line in store.read_lines(path_of(home))]
+def submitted(home: Home) -> list[Submitted]:
+    """Of all experiments."""
+    lines = files.read_lines(path_of(home))
+    return [Submitted(**line | {"tasks": tuple(line["tasks"]), "indices": tuple(line["indices"])}) for line in lines]
 
 
-def elements(home: Store) -> dict[str, tuple[str, ...]]:
-    """Of every task that was submitted, and of masks and report: the numbers SLURM gave it, the latest last."""
-    out: dict[str, tuple[str, ...]] = {}
+def own(home: Home) -> list[Submitted]:
+    """Of this experiment."""
+    return [job for job in submitted(home) if job.experiment == home.root.name]
+
+
+def elements(home: Home) -> dict[str, tuple[str, ...]]:
+    """Of every task of this experiment that was submitted, by whichever: the numbers SLURM gave it, the latest last.
+
+    Masks and report are the experiment's own.
+    """
+    numbers: dict[str, list[str]] = {}
     for job in submitted(home):
-        if job.part in SINGLE:
-            out[job.part] = (*out.get(job.part, ()), job.id)
-        for task, index in _tasks(home, job):
-            out[task] = (*out.get(task, ()), f"{job.id}_{index}")
-    return out
+        if job.part in SINGLE and job.experiment == home.root.name:
+            numbers.setdefault(job.part, []).append(job.id)
+        for name, index in zip(job.tasks, job.indices, strict=False):
+            numbers.setdefault(name, []).append(f"{job.id}_{index}")
+    wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
+    return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
 
 
-def log_of(home: Store, task: str) -> Path | None:
-    """The log of a task, if it was ever submitted; all its jobs append to the same one."""
-    for job in reversed(submitted(home)):
-        for name, index in _tasks(home, job):
-            if name == task:
-                return sbatch.log_of(home.root, job.part, job.first, index)
-    return None
-
-
-def _tasks(home: Store, job: Submitted) -> list[tuple[str, int]]:
-    """The tasks of an array, each with its index."""
-    if job.part == "dense":
-        names = [dense_task(seed) for seed in home.experiment.seeds]
-    elif job.part == "cells":
-        names = [cell.slug for cell in cells(home.experiment)]
-    else:
-        return []
-    return [(names[job.first + index], index) for index in job.indices]
+def log_of(home: Home, task: str) -> Path:
+    """The log of a training, whichever job of whichever experiment it ran in."""
+    return logs_of(home.pool) / f"{home.training(task).name}.out"

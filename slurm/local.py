@@ -1,7 +1,7 @@
 """On this machine: in this process on one compiled program, or in several worker processes.
 
-A worker process that dies takes one cell with it, not the sweep: the cell is recorded as failed and a new worker
-takes its place.
+A worker process that dies takes one training with it, not the sweep: it is recorded as failed and a new worker takes
+its place. On a machine with GPUs every worker has its own, or shares one where there are more workers than GPUs.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import multiprocessing
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from slurm.backend import say
-from sweep import experiment_file
-from sweep.errors import Interrupted
+from slurm.backend import Ready, say
+from sweep.errors import Busy, Interrupted
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.progress import Work
-from sweep.store import Store
-from sweep.worker import Failure, Stage, Worker, missing, record_failure, without_broken
+from sweep.work.worker import Failure, Worker, record_failure
+
+PAUSE_SECONDS = 0.2
+DIED = "its process died (killed, or out of memory)"
+BUSY = "busy"  # what a worker answers where another process has the training
 
 
 @dataclass(frozen=True)
@@ -35,127 +38,155 @@ class Local:
     devices: int = 0
     quiet: bool = False
 
-    def run(self, home: Store) -> list[Failure]:
+    def run(self, home: Home) -> list[Failure]:
         """Everything that is missing; a backend as slurm.backend describes it."""
-        alone, failures = Worker(home, self.devices, quiet=self.quiet), list[Failure]()
-        for stage in missing(home):
-            able = without_broken(stage, failures)
-            jobs = min(self.jobs, len(able.tasks))
-            failures += self._in_processes(home, able, jobs) if jobs > 1 else self._here(alone, able)
-        return failures
+        ready = Ready(home)
+        jobs = min(self.jobs, ready.total)
+        if jobs > 1:
+            self._in_processes(ready, jobs)
+        else:
+            self._here(ready)
+        return ready.failures
 
-    def _here(self, worker: Worker, stage: Stage) -> list[Failure]:
-        failures = []
-        for number, task in enumerate(stage.tasks, 1):
+    def _here(self, ready: Ready) -> None:
+        worker = Worker(ready.home, self.devices, quiet=self.quiet)
+        while ready.left:
+            task = ready.next()
+            if task is None:  # all that is left is under way elsewhere
+                time.sleep(PAUSE_SECONDS)
+                continue
             began = time.monotonic()
-            failure = worker.attempt(task)
-            self._say(number, stage, task, failure, time.monotonic() - began)
-            failures += [failure] if failure else []
-        return failures
-
-    def _in_processes(self, home: Store, stage: Stage, jobs: int) -> list[Failure]:
-        threads = max(1, (os.cpu_count() or 1) // jobs)
-        failures: list[Failure] = []
-        crew = _Crew(lambda: _start(home.root, self.devices, threads), lambda task: record_failure(home, task, DIED))
-        with stoppable() as stop, Work(f"{len(stage.tasks)} {stage.name}", len(stage.tasks), quiet=self.quiet) as work:
             try:
-                for done, end in enumerate(crew.do(stage.tasks, jobs, lambda: stop.requested), 1):
-                    task, failure, seconds = end
-                    failures += [failure] if failure else []
-                    self._say(done, stage, task, failure, seconds)
-                    work.at(done)
+                failure = worker.attempt(task)
+            except Busy:
+                ready.busy(task)
+                continue
+            ready.end(task, failure)
+            self._say(ready, task, failure, time.monotonic() - began)
+
+    def _in_processes(self, ready: Ready, jobs: int) -> None:
+        crew = _Crew(ready.home.root, jobs, self.devices)
+        label = f"{ready.total} trainings of {ready.home.experiment.name}"
+        with stoppable() as stop, Work(label, ready.total, quiet=self.quiet) as work:
+            try:
+                while ready.left and not stop.requested:
+                    crew.hand_out(ready)
+                    for member in crew.answered():
+                        task, seconds = member.task, time.monotonic() - member.began
+                        answer = crew.answer(member)
+                        if answer == BUSY:
+                            ready.busy(task)
+                            continue
+                        failure = record_failure(ready.home, task, DIED) if answer == DIED else answer
+                        assert failure is None or isinstance(failure, Failure)
+                        ready.end(task, failure)
+                        self._say(ready, task, failure, seconds)
+                        work.at(ready.ended)
             finally:
                 crew.dismiss()
             if stop.requested:
                 raise Interrupted("stopped; run again to continue")
-        return failures
 
-    def _say(self, number: int, stage: Stage, task: str, failure: Failure | None, seconds: float) -> None:
+    def _say(self, ready: Ready, task: str, failure: Failure | None, seconds: float) -> None:
         if not self.quiet:
-            say(number, stage, task, failure, seconds)
-
-
-DIED = "its process died (killed, or out of memory)"
+            say(ready.ended, ready.total, task, failure, seconds)
 
 
 @dataclass
 class _Member:
     process: BaseProcess
     pipe: Connection
+    place: int  # which share of the machine it has
     task: str = ""
     began: float = 0.0
 
-    def hand(self, waiting: deque[str]) -> None:
-        """Give it the next task, if there is one."""
-        self.task = waiting.popleft() if waiting else ""
-        if self.task:
-            self.began = time.monotonic()
-            with suppress(ConnectionError):  # it died already: seen when its answer is read
-                self.pipe.send(self.task)
-
 
 class _Crew:
-    """Worker processes that take tasks from a common list."""
+    """Worker processes, each with its share of the machine."""
 
-    def __init__(self, start: Callable[[], _Member], died: Callable[[str], Failure]) -> None:
-        self._start, self._died = start, died
-        self._members: list[_Member] = []
+    def __init__(self, root: Path, jobs: int, devices: int) -> None:
+        self.root, self.devices = root, devices
+        self.threads = max(1, (os.cpu_count() or 1) // jobs)
+        self.shares = shares(visible_gpus(), jobs, devices)
+        self.members = [self._start(place) for place in range(jobs)]
 
-    def do(
-        self, tasks: tuple[str, ...], jobs: int, stopped: Callable[[], bool]
-    ) -> Iterator[tuple[str, Failure | None, float]]:
-        """Yields (task, failure or None, seconds) as tasks end."""
-        waiting = deque(tasks)
-        self._members = [self._start() for _ in range(jobs)]
-        for member in self._members:
-            member.hand(waiting)
-        while (busy := [m for m in self._members if m.task]) and not stopped():
-            ready = wait([m.pipe for m in busy], timeout=0.2)
-            for member in (m for m in busy if m.pipe in ready):
-                task, seconds = member.task, time.monotonic() - member.began
-                try:
-                    failure: Failure | None = member.pipe.recv()
-                except (EOFError, ConnectionError):
-                    failure = self._died(task)
-                    self._members.remove(member)
-                    if waiting:
-                        self._members.append(self._start())
-                        self._members[-1].hand(waiting)
-                else:
-                    member.hand(waiting)
-                yield task, failure, seconds
+    def _start(self, place: int) -> _Member:
+        context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+        ours, theirs = context.Pipe()
+        words = (self.root, self.devices, self.threads, self.shares[place], theirs)
+        process = context.Process(target=_work, args=words, daemon=True)
+        process.start()
+        theirs.close()
+        return _Member(process, ours, place)
+
+    def hand_out(self, ready: Ready) -> None:
+        for member in self.members:
+            task = None if member.task else ready.next()
+            if task is not None:
+                member.task, member.began = task, time.monotonic()
+                with suppress(ConnectionError):  # it died already: seen when its answer is read
+                    member.pipe.send(task)
+
+    def answered(self) -> list[_Member]:
+        """Members that have something to say, after a moment."""
+        busy = [member for member in self.members if member.task]
+        if not busy:
+            time.sleep(PAUSE_SECONDS)
+            return []
+        said = wait([member.pipe for member in busy], timeout=PAUSE_SECONDS)
+        return [member for member in busy if member.pipe in said]
+
+    def answer(self, member: _Member) -> Failure | str | None:
+        """A failure, none, or why there is neither; a member that died is replaced."""
+        try:
+            found: Failure | str | None = member.pipe.recv()
+        except (EOFError, ConnectionError):
+            self.members[self.members.index(member)] = self._start(member.place)
+            return DIED
+        member.task = ""
+        return found
 
     def dismiss(self) -> None:
         """Ask every worker to save and end, and wait for it."""
-        for member in self._members:
+        for member in self.members:
             if member.task:
                 member.process.terminate()
             member.pipe.close()
-        for member in self._members:
+        for member in self.members:
             member.process.join()
 
 
-def _start(root: Path, devices: int, threads: int) -> _Member:
-    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(root, devices, threads, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return _Member(process, ours)
+def shares(gpus: list[str], jobs: int, devices: int = 0) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each of `jobs` workers, `devices` GPUs each; None where there are none to share.
+
+    >>> shares(["0", "1"], 4), shares(["0", "1", "2", "3"], 2), shares([], 2)
+    (['0', '1', '0', '1'], ['0,1', '2,3'], [None, None])
+    """
+    each = devices or max(1, len(gpus) // jobs)
+    if not gpus or each > len(gpus):  # more than there are: logical parts of the first
+        return [None] * jobs
+    parts = [",".join(gpus[first : first + each]) for first in range(0, len(gpus) - each + 1, each)]
+    return [parts[i % len(parts)] for i in range(jobs)]
 
 
-def _work(root: Path, devices: int, threads: int, pipe: Connection) -> None:
+def _work(root: Path, devices: int, threads: int, share: str | None, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    worker = Worker(Store(root, experiment_file.load(root / "experiment.yaml")), devices, threads, quiet=True)
+    if share is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = share
+    worker = Worker(Home(root, experiment_file.load(root / "experiment.yaml")), devices, threads, quiet=True)
     while True:
         try:
-            pipe.send(worker.attempt(pipe.recv()))
+            task = pipe.recv()
+            try:
+                pipe.send(worker.attempt(task))
+            except Busy:
+                pipe.send(BUSY)
         except (EOFError, Interrupted, ConnectionError, KeyboardInterrupt):
             return  # nothing left to do, or the sweep was stopped
 
 
 def _end_with_parent() -> None:
-    """An orphan would go on training a cell that the next run takes up: it ends when its parent is gone."""
+    """An orphan would go on training what the next run takes up: it ends when its parent is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

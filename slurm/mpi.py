@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm.backend import say
-from sweep import experiment_file
-from sweep.errors import Refused
+from slurm.backend import Ready, say
+from sweep.errors import Busy, Refused
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.progress import Work
-from sweep.store import Store
-from sweep.worker import Failure, Stage, Worker, missing, without_broken
+from sweep.work.worker import Failure, Worker
 
 THREADS = "LOTTERY_THREADS"  # of this rank's share of the node, for the tasks it will do
+PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,28 +36,33 @@ class Mpi:
     ranks: Executor
     quiet: bool = False
 
-    def run(self, home: Store) -> list[Failure]:
-        failures: list[Failure] = []
-        for stage in missing(home):
-            failures += self._stage(home, without_broken(stage, failures))
-        return failures
-
-    def _stage(self, home: Store, stage: Stage) -> list[Failure]:
-        failures = []
-        futures = {self.ranks.submit(_perform, str(home.root.resolve()), task): task for task in stage.tasks}
+    def run(self, home: Home) -> list[Failure]:
+        ready, under_way = Ready(home), dict[Future[Any], str]()
+        label = f"{ready.total} trainings of {home.experiment.name}"
         try:
             # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
-            with stoppable(), Work(f"{len(futures)} {stage.name}", max(len(futures), 1), quiet=self.quiet) as work:
-                for done, future in enumerate(as_completed(futures), 1):
-                    failure, seconds = future.result()
-                    failures += [failure] if failure else []
-                    if not self.quiet:
-                        say(done, stage, futures[future], failure, seconds)
-                    work.at(done)
+            with stoppable(), Work(label, max(ready.total, 1), quiet=self.quiet) as work:
+                while ready.left:
+                    while (task := ready.next()) is not None:  # ranks take them up in this order
+                        under_way[self.ranks.submit(_perform, str(home.root.resolve()), task)] = task
+                    ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
+                    for future in ended:
+                        self._ended(ready, under_way.pop(future), *future.result())
+                        work.at(ready.ended)
+                    if not under_way:
+                        time.sleep(PAUSE_SECONDS)
         except BaseException:
             self.ranks.shutdown(wait=False, cancel_futures=True)  # a rank that saved itself would take the next task
             raise
-        return failures
+        return ready.failures
+
+    def _ended(self, ready: Ready, task: str, failure: Failure | None, busy: bool, seconds: float) -> None:
+        if busy:
+            ready.busy(task)
+            return
+        ready.end(task, failure)
+        if not self.quiet:
+            say(ready.ended, ready.total, task, failure, seconds)
 
 
 @contextmanager
@@ -84,24 +91,23 @@ def _take_share() -> None:
     training = [each for each in here if each != 0]  # rank 0 only hands out
     if rank == 0:
         return
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = visible.split(",") if visible else [str(i) for i in range(_installed_gpus())]
+    gpus = visible_gpus()
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[training.index(rank) % len(gpus)]
     os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
 
 
-def _installed_gpus() -> int:
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-
-
-def _perform(root: str, task: str) -> tuple[Failure | None, float]:
-    """What a rank does, and the seconds it took; its program is compiled once."""
+def _perform(root: str, task: str) -> tuple[Failure | None, bool, float]:
+    """What a rank does: a failure or none, whether another process has the training, and the seconds it took."""
     began = time.monotonic()
-    return _worker(root).attempt(task), time.monotonic() - began
+    try:
+        failure = _worker(root).attempt(task)
+    except Busy:
+        return None, True, 0.0
+    return failure, False, time.monotonic() - began
 
 
 @cache
 def _worker(root: str) -> Worker:
-    home = Store(Path(root), experiment_file.load(Path(root) / "experiment.yaml"))
+    home = Home(Path(root), experiment_file.load(Path(root) / "experiment.yaml"))
     return Worker(home, threads=int(os.environ[THREADS]), quiet=True)

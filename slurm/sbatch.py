@@ -1,8 +1,9 @@
 """The job scripts of a sweep as text: pure functions of the experiment, its folder and what is missing.
 
-A chain of jobs: the dense runs, their masks, the cells as job arrays, the report. What `lottery plan` shows, what
-`lottery sbatch` writes and what `lottery sweep --on slurm` submits is the same text, plain enough to read, edit and
-submit by hand.
+A chain of jobs: an array for every generation of the graph (dense runs; tickets and controls; …), the masks between the
+first two, the report at the end. What `lottery plan` shows, what `lottery sbatch` writes and what `lottery sweep --on
+slurm` submits is the same text, plain enough to read, edit and submit by hand. An array's script lists its trainings by
+name: what is in the queue keeps its meaning when the experiment grows.
 """
 
 from __future__ import annotations
@@ -15,29 +16,11 @@ from pathlib import Path
 
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
-from sweep.plan import cells
-from sweep.store import write_text
-from sweep.worker import dense_task
+from sweep.files import write_text
+from sweep.graph.training import Training
+from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What is to be submitted: numbers of dense runs (in `seeds`) and of cells (in the plan)."""
-
-    dense: tuple[int, ...]
-    masks: bool
-    cells: tuple[int, ...]
-
-    @property
-    def any(self) -> bool:
-        return bool(self.dense or self.masks or self.cells)
-
-    def tasks(self, experiment: Experiment) -> list[str]:
-        """The trainings among it, by name."""
-        plan = cells(experiment)
-        return [dense_task(experiment.seeds[i]) for i in self.dense] + [plan[i].slug for i in self.cells]
 
 
 @dataclass(frozen=True)
@@ -45,45 +28,71 @@ class Job:
     """One job of the chain."""
 
     name: str  # of its script, without .sh
-    part: str  # dense, masks, cells, report, rest (submits the cells that were too many), or tune
-    waits: tuple[tuple[str, str], ...]  # (afterok or afterany, name of a job that comes before it)
+    part: str  # dense, cells, generation2 …, masks, report, rest (submits what was too much), or tune
+    waits: tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before it)
     text: str
-    first: int = 0  # of an array: what index 0 stands for
+    tasks: tuple[str, ...] = ()  # of an array: the names of its trainings, by index
     indices: tuple[int, ...] = ()  # of an array
-
-
-def everything(experiment: Experiment) -> Missing:
-    """A sweep of which nothing is done."""
-    return Missing(tuple(range(len(experiment.seeds))), True, tuple(range(len(cells(experiment)))))
 
 
 def chain(
     experiment: Experiment,
     folder: Path,
-    missing: Missing,
+    missing: Sequence[Training],
+    masks: bool = True,
     max_array_size: int = MAX_ARRAY_SIZE,
     room: int | None = None,
 ) -> list[Job]:
     """The jobs in their order.
 
-    `room`: jobs that the user may still submit. Where it is too small for all cells, the last job submits the rest.
+    `masks`: whether some are to be made. `room`: jobs that the user may still submit; where it is too small for all
+    trainings, the last job submits the rest.
     """
-    jobs = []
-    now = len(missing.cells) if room is None else max(1, room - len(missing.dense) - missing.masks - 1)
-    if missing.dense:
-        jobs.append(_dense(experiment, folder, missing.dense))
-    if missing.masks:
-        # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
-        jobs.append(_masks(experiment, folder))
-    arrays: list[Job] = []
-    for first, indices in _windows(missing.cells[:now], max_array_size):
-        # of several arrays each waits for the one before, so that no more cells run at a time than were asked for
-        before = (("afterany", arrays[-1].name),) if arrays else ()
-        arrays.append(_cells(experiment, folder, first, indices, (("afterok", "masks"), *before)))
+    now = missing if room is None else missing[: max(1, room - masks - 1)]
+    generations = [list(group) for _, group in groupby(now, lambda training: training.generation)]
+    jobs: list[Job] = []
+    before: list[Job] = []  # the arrays of the generation before
+    for group in generations:
+        first = group[0].generation == 0
+        if masks and not first and not any(job.name == "masks" for job in jobs):
+            # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
+            jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
+        arrays: list[Job] = []
+        for number, part in enumerate(_chunks(group, max_array_size)):
+            waits = () if first else _waits(part, group[0].generation, before, number)
+            # of several arrays each waits for the one before, so that no more run at a time than were asked for
+            waits += (("afterany", arrays[-1].name),) if arrays else ()
+            arrays.append(_array(experiment, folder, part, number, waits))
+        jobs += arrays
+        before = arrays
+    if masks and not any(job.name == "masks" for job in jobs):  # the dense runs alone are to be trained
+        jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
     report = f"{_lottery(experiment)} report {_quoted(folder)}"
-    last, work = ("report", [report]) if now >= len(missing.cells) else ("rest", [*_rest(folder), report])
-    waits = ("afterany", arrays[-1].name if arrays else "cells"), ("afterany", "masks")
-    return [*jobs, *arrays, Job(last, last, waits, _script(experiment, folder, last, 0, work))]
+    last, work = ("report", [report]) if len(now) == len(missing) else ("rest", [*_rest(folder), report])
+    waits = (("afterany", before[-1].name if before else "cells"), ("afterany", "masks"))
+    return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, work))]
+
+
+def _waits(
+    part: Sequence[Training], generation: int, before: Sequence[Job], number: int
+) -> tuple[tuple[str, str], ...]:
+    """What a part of a generation waits for: the masks of the first; element by element where each needs only its own
+    forerunner; else the whole generation before."""
+    if generation == 1:
+        return (("afterok", "masks"),)
+    if len(before) > number and _element_wise(part, before[number]):
+        return (("aftercorr", before[number].name),)
+    return tuple(("afterany", job.name) for job in before)
+
+
+def _element_wise(part: Sequence[Training], before: Job) -> bool:
+    """Whether element i needs, of the generation before, element i alone."""
+    if len(part) > len(before.tasks):
+        return False
+    return all(
+        [need.name for need in training.needs if need.generation == training.generation - 1] == [name]
+        for training, name in zip(part, before.tasks, strict=False)
+    )
 
 
 def _rest(folder: Path) -> list[str]:
@@ -100,7 +109,8 @@ def dependency(clauses: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
     """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
-    (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
+    (folder / "slurm").mkdir(parents=True, exist_ok=True)
+    logs_of(folder.parent).mkdir(parents=True, exist_ok=True)
     paths = []
     for job in jobs:
         paths.append(folder / "slurm" / f"{job.name}.sh")
@@ -128,9 +138,9 @@ def _pattern(log: Path) -> str:
     return shlex.quote(f"{str(log.parent).replace('%', '%%')}/{log.name}")
 
 
-def log_of(folder: Path, part: str, first: int, index: int | str) -> Path:
-    """The log of an array element, named by what is trained and not by the job: a later job appends to it."""
-    return folder / "slurm" / "logs" / (f"{part}-{index}.out" if not first else f"{part}-{first}+{index}.out")
+def logs_of(pool: Path) -> Path:
+    """Logs lie with the pool: a training has one, whichever experiment submitted it."""
+    return pool / "slurm" / "logs"
 
 
 def ranges(indices: Sequence[int]) -> str:
@@ -148,39 +158,42 @@ def ranges(indices: Sequence[int]) -> str:
 # One script ---------------------------------------------------------------------------------------------------------
 
 
-def _dense(experiment: Experiment, folder: Path, numbers: Sequence[int]) -> Job:
-    """One node with all its GPUs for each seed."""
-    cluster = experiment.cluster
-    seeds = " ".join(map(str, experiment.seeds))
-    command = (
-        f'{_lottery(experiment)} train {_quoted(folder)} --seed "${{seeds[$SLURM_ARRAY_TASK_ID]}}" '
-        f"--restarts {cluster.restarts}"
-    )
-    options = [*_time(cluster.dense_time_limit), f"--array={ranges(numbers)}"]
-    work = [f"seeds=({seeds})", *_watched(command)]
-    text = _script(experiment, folder, "dense", cluster.gpus_per_node, work, options)
-    return Job("dense", "dense", (), text, 0, tuple(numbers))
-
-
-def _masks(experiment: Experiment, folder: Path) -> Job:
+def _masks(experiment: Experiment, folder: Path, waits: tuple[tuple[str, str], ...]) -> Job:
     """Masks, and where a cell has another number of GPUs than the dense run: its step, compiled once for all cells."""
-    cluster, command = experiment.cluster, f"{_lottery(experiment)} masks {_quoted(folder)}"
-    gpus = cluster.gpus_per_cell if cluster.gpus_per_cell != cluster.gpus_per_node else 0
-    text = _script(experiment, folder, "masks", gpus, [f"{command} --warm-up" if gpus else command])
-    return Job("masks", "masks", (("afterany", "dense"),), text)
+    command = f"{_lottery(experiment)} masks {_quoted(folder)}"
+    gpus = gpus_of(experiment, cells=True)
+    warm = gpus != gpus_of(experiment, cells=False)
+    text = _script(experiment, folder, "masks", gpus if warm else 0, [f"{command} --warm-up" if warm else command])
+    return Job("masks", "masks", waits, text)
 
 
-def _cells(
-    experiment: Experiment, folder: Path, first: int, indices: Sequence[int], waits: tuple[tuple[str, str], ...]
+def gpus_of(experiment: Experiment, cells: bool) -> int:
+    """GPUs of a ticket, as asked for; of a dense run those of a node, or as many as can share a batch."""
+    recipe, cluster = experiment.recipe, experiment.cluster
+    if not cells:
+        return most_devices(recipe, cluster.gpus_per_node)
+    groups_of(recipe, cluster.gpus_per_cell)  # refuses a number that cannot share a batch
+    return cluster.gpus_per_cell
+
+
+def _array(
+    experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: tuple[tuple[str, str], ...]
 ) -> Job:
-    """One array element per cell, longest first, as many at a time as the nodes have GPUs for."""
-    cluster = experiment.cluster
-    number = "$SLURM_ARRAY_TASK_ID" if not first else f"$(({first} + SLURM_ARRAY_TASK_ID))"
-    command = f'{_lottery(experiment)} ticket {_quoted(folder)} --index "{number}" --restarts {cluster.restarts}'
-    options = [*_time(cluster.time_limit), f"--array={ranges(indices)}%{together(cluster)}"]
-    name = "cells" if not first else f"cells-{first}"
-    text = _script(experiment, folder, "cells", cluster.gpus_per_cell, _watched(command), options, first)
-    return Job(name, "cells", waits, text, first, tuple(indices))
+    """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
+    cluster, generation = experiment.cluster, part[0].generation
+    base = ("dense", "cells")[generation] if generation < 2 else f"generation{generation}"
+    names, last = [training.name for training in part], len(part) - 1
+    throttle = f"%{together(cluster)}" if generation else ""
+    limit = cluster.time_limit if generation else cluster.dense_time_limit
+    options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
+    command = f'{_lottery(experiment)} train {_quoted(folder)} "$task" --restarts {cluster.restarts}'
+    gpus = gpus_of(experiment, cells=generation > 0)
+    text = _script(experiment, folder, base, gpus, _watched(command), options, names)
+    return Job(base if not number else f"{base}-{number + 1}", base, waits, text, tuple(names), tuple(range(len(part))))
+
+
+def _chunks(group: Sequence[Training], size: int) -> list[Sequence[Training]]:
+    return [group[first : first + size] for first in range(0, len(group), size)]
 
 
 def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
@@ -189,7 +202,7 @@ def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
     command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
     options = [*_time(cluster.dense_time_limit), f"--array={ranges(trials)}%{cluster.nodes}"]
     text = _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
-    return Job("tune", "tune", (), text, 0, tuple(trials))
+    return Job("tune", "tune", (), text, (), tuple(trials))
 
 
 def preparing_scripts(
@@ -245,11 +258,15 @@ def _script(
     gpus: int,
     work: Sequence[str],
     more: Sequence[str] = (),
-    first: int = 0,
+    tasks: Sequence[str] = (),
 ) -> str:
     cluster = experiment.cluster
-    array = part in ("dense", "cells", "tune", "prepare")
-    log = log_of(folder, part, first, "%a") if array else folder / "slurm" / "logs" / f"{part}.out"
+    array = any(option.startswith("--array") for option in more)
+    name = f"{part}-%a.out" if array and not tasks else f"{part}.out"
+    if part in ("prepare", "summary"):  # a data set's own folder
+        logs, log = folder / "slurm" / "logs", name
+    else:
+        logs, log = logs_of(folder.parent), f"{folder.name}-{name}"
     options = [
         f"--job-name={experiment.name}-{part}",
         *(f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))),
@@ -261,25 +278,20 @@ def _script(
         *([f"--signal=B:USR1@{cluster.warning_seconds}"] if array else []),
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={_pattern(log)}",
+        f"--output={_pattern(logs / log)}",
         *cluster.options,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -eo pipefail", *cluster.setup]
-    return "\n".join([*lines, _banner(array), *work]) + "\n"
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
+    if tasks:  # a log is named by the training and not by the job: a later job of it appends to the same
+        lines += ["tasks=(", *(f"    {task}" for task in tasks), ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
+                  f'exec >> {_quoted(logs)}/"$task.out" 2>&1']  # fmt: skip
+    return "\n".join([*lines, "set -eo pipefail", *cluster.setup, _banner(array), *work]) + "\n"
 
 
 def _banner(array: bool) -> str:
     """A line in the log at every start, as later starts append to it."""
     job = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
     return f'echo "$(date -Is) job {job} on $SLURMD_NODENAME, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"'
-
-
-def _windows(indices: Sequence[int], size: int) -> list[tuple[int, list[int]]]:
-    """Indices by array: an array's own start at 0 and stay under `size`."""
-    return [
-        (window * size, [index - window * size for index in group])
-        for window, group in groupby(sorted(indices), lambda index: index // size)
-    ]
 
 
 def _lottery(experiment: Experiment) -> str:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from slurm import jobs, queue, sbatch
 from slurm.queue import Seen
 from sweep.errors import Refused
-from sweep.status import State, predicted_seconds
-from sweep.status import states as states_of_files
-from sweep.store import Store
-from sweep.worker import folder_of, seed_of
+from sweep.graph.home import Home
+from sweep.graph.state import State, predicted_seconds
+from sweep.graph.state import states as states_of_files
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Standing:
     silence: str = ""  # why SLURM's side is missing
 
 
-def states(home: Store) -> Standing:
+def states(home: Home) -> Standing:
     """Files decide what is done or failed. Of the rest SLURM is asked what lives; what it does not know is lost.
 
     SLURM first and files second: a task that ends in between is then seen to be done.
@@ -28,14 +27,15 @@ def states(home: Store) -> Standing:
     numbers = jobs.elements(home)
     if not numbers:
         return Standing(states_of_files(home))
-    done = {task for task in numbers if task not in jobs.SINGLE and (folder_of(home, task) / "result.json").exists()}
+    single = set(jobs.SINGLE)
+    open_ = {task for task in numbers if task in single or not home.done(home.training(task))}
     try:
-        seen = queue.ask(number for task in numbers.keys() - done for number in numbers[task])
+        seen = queue.ask(number for task in open_ for number in numbers[task])
     except (queue.Silent, Refused) as error:
         silence = f"SLURM does not answer, this is from the files alone ({error})"
         return Standing(states_of_files(home), silence=silence)
     tasks = states_of_files(home)
-    failed = {seed_of(one.task): one for one in tasks if one.task.startswith("dense-") and one.state == "failed"}
+    failed = {one.task: one for one in tasks if one.state == "failed"}
     rest = any(seen[number].live for number in numbers.get("rest", ()) if number in seen)
     tasks = [_merged(home, one, numbers.get(one.task, ()), seen, failed, rest) for one in tasks]
     running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
@@ -43,7 +43,7 @@ def states(home: Store) -> Standing:
 
 
 def _merged(
-    home: Store, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[int, State], rest: bool
+    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[str, State], rest: bool
 ) -> State:
     if one.state == "done":
         return one
@@ -59,21 +59,21 @@ def _merged(
     if not numbers and rest:
         return replace(one, note="to be submitted when there is room in the queue")
     why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
-    dense = failed.get(seed_of(one.task))
-    if dense and one.task != dense.task:
-        why = f"never began: {dense.task} failed ({dense.note})"
+    need = next((failed[need.slug] for need in home.training(one.task).needs if need.slug in failed), None)
+    if need:
+        why = f"never began: {need.task} failed ({need.note})"
     elif found and (line := _last_line(home, one.task)):
         why += f"; last line: {line}"
     return replace(one, state="lost", note=why)
 
 
-def _last_line(home: Store, task: str) -> str:
+def _last_line(home: Home, task: str) -> str:
     path = jobs.log_of(home, task)
-    lines = path.read_text(errors="replace").split("\n") if path and path.exists() else []
+    lines = path.read_text(errors="replace").split("\n") if path.exists() else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "")[:200]
 
 
-def seconds_left(home: Store, tasks: list[State]) -> float | None:
+def seconds_left(home: Home, tasks: list[State]) -> float | None:
     """Of the cells that are not done, on the cluster as the experiment describes it; None before it can be known."""
     cluster = home.experiment.cluster
     predicted = predicted_seconds(home, cluster.gpus_per_cell)

@@ -15,3 +15,7 @@ class Stuck(Exception):
 
 class Interrupted(Exception):
     """A stop was asked for; the training was saved and can be continued."""
+
+
+class Busy(Exception):
+    """Another process trains this now."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 def hardware() -> str:
@@ -17,16 +20,43 @@ def hardware() -> str:
 
 def gpu_name() -> str:
     """Of the first visible GPU, as its driver calls it; empty where there is none."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return ""
+    return _asked("name").partition("\n")[0].strip()
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name not in ("", "-1")]
+    return [str(i) for i in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
+
+
+def circumstances() -> dict[str, str]:
+    """On what a result was obtained."""
+    return {"hardware": hardware(), "driver": _asked("driver_version").partition("\n")[0].strip(),
+            "tensorflow": _version("tensorflow"), "version": _version("lottery-sweep")}  # fmt: skip
+
+
+def _version(package: str) -> str:
+    """Of an installed package; a result does not fail because the code was only copied somewhere."""
     try:
-        asked = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@cache
+def _driver(field: str, visible: str | None) -> str:
+    if visible in ("", "-1"):
+        return ""
+    words = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return ""
-    return asked.stdout.partition("\n")[0].strip() if asked.returncode == 0 else ""
+    return asked.stdout if asked.returncode == 0 else ""
+
+
+def _asked(field: str) -> str:
+    """What the driver says of every GPU, a line each; empty where there is none."""
+    return _driver(field, os.environ.get("CUDA_VISIBLE_DEVICES"))

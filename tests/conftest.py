@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from models import Network
-from sweep import experiment_file
-from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe
+from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe, point
+from sweep.experiment import file as experiment_file
 from tests import slurm_cluster
 from tests.sweeping import lottery
 
@@ -44,14 +44,14 @@ def tiny(**recipe: Any) -> Experiment:
         model=Model("resnet8", 0.25),
         data=Data("synthetic", image_size=8, classes=4, images=74, validation=10, pad=1, flip=True),
         recipe=Recipe(**settings),
-        prune=Prune(quantiles=(0.5, 0.8), scope="layerwise", rewind_epochs=(0, 1)),
+        prune=Prune(quantiles=(0.5, 0.8), scope="layerwise", rewind=(point(0), point("1ep"))),
         cluster=Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=2),
     )
 
 
 def connected_mask(network: Network, quantile: float = 0.7, seed: int = 1) -> np.ndarray:
     """A random mask that leaves something of every kernel: one that cuts the network through would test nothing."""
-    from sweep.masks import kernel_sizes, layerwise
+    from sweep.pruning.masks import kernel_sizes, layerwise
 
     values = np.random.default_rng(seed).normal(size=network.prunable)
     return layerwise(values, kernel_sizes(network), quantile).mask
@@ -75,7 +75,7 @@ def _devices_first(request) -> None:
 def program(devices) -> Callable[..., Any]:
     """Makes the program of an experiment on one device; equal experiments share one, as the cells of a sweep do."""
     from sweep.data import open_dataset
-    from sweep.program import Program
+    from sweep.training.program import Program
 
     made: dict[Any, Any] = {}
 
@@ -112,7 +112,7 @@ def undisturbed(tiny_file, tmp_path_factory) -> Path:
 @pytest.fixture
 def trained(undisturbed, tmp_path) -> Path:
     """A results root in which the dense run of the tiny sweep is done, and nothing else."""
-    left_out = shutil.ignore_patterns("cells", "masks", "report")
+    left_out = shutil.ignore_patterns("ticket-*", "masks", "report")
     return Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=left_out))
 
 

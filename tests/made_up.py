@@ -9,20 +9,33 @@ from pathlib import Path
 import pytest
 
 from models import Network, Weights, build
-from sweep import store
+from sweep import files
 from sweep.errors import Refused
-from sweep.experiment import Data, Experiment, Model, Prune, Recipe, check
-from sweep.store import Store
-from sweep.worker import folder_of
+from sweep.experiment import Data, Experiment, Model, Point, Prune, Recipe, check
+from sweep.graph.home import Home, snapshot_at
 
 
 def experiment(name: str = "small", data: Data | None = None, seeds: tuple[int, ...] = (0,), **prune) -> Experiment:
-    """Four epochs, two quantiles, rewound to epochs 0 and 2, unless `prune` says otherwise."""
-    prune = {"quantiles": (0.5, 0.9), "rewind_epochs": (0, 2)} | prune
+    """Four epochs, two quantiles, rewound to 0 and 2 epochs, unless `prune` says otherwise."""
+    prune = {"quantiles": (0.5, 0.9), "rewind": points(0, 2)} | prune
     recipe = Recipe(epochs=4, batch=8)
     made = Experiment(name, Model("mobilenet_v2_small", 0.35), data or Data("digits"), recipe, Prune(**prune), seeds)
     check(made)
     return made
+
+
+def points(*epochs: int) -> tuple[Point, ...]:
+    return tuple(Point(epoch, "ep") for epoch in epochs)
+
+
+def tickets(home: Home) -> list[str]:
+    """The tasks that prune, in the order of the plan."""
+    return [training.slug for training in home.graph if training.mask]
+
+
+def dense(home: Home, seed: int = 0) -> Path:
+    """The folder of a dense run."""
+    return home.folder_of(f"dense-seed{seed}")
 
 
 @cache
@@ -30,33 +43,37 @@ def network() -> Network:
     return build("mobilenet_v2_small", image_size=8, channels=1, classes=10, width=0.35)
 
 
-def write_snapshot(home: Store, weights: Weights, epoch: int | None, seed: int = 0) -> Path:
+STEPS = 100  # of a made-up epoch
+
+
+def write_snapshot(home: Home, weights: Weights, epoch: int | None, seed: int = 0) -> Path:
     """A snapshot as the dense run leaves it; `epoch` None: the final one."""
-    path = home.snapshot(seed, epoch)
+    folder = dense(home, seed)
+    path = folder / "snapshots" / "final.h5" if epoch is None else snapshot_at(folder, STEPS * epoch)
     shape = {"image_size": 8, "channels": 1, "classes": 10, "width": 0.35}
-    store.write_snapshot(path, network(), weights, {"epoch": epoch or 0, **shape})
+    files.write_snapshot(path, network(), weights, {"step": STEPS * (epoch or 0), **shape})
     return path
 
 
-def finish(home: Store, task: str, top1: float, **more) -> Path:
+def finish(home: Home, task: str, top1: float, **more) -> Path:
     """The result.json of a training."""
-    folder = folder_of(home, task)
+    folder = home.folder_of(task)
     scores = {"top1": top1, "top5": 0.99, "loss": 0.25}
     result = {"test": scores, "validation": {"top1": top1 - 0.01}, "epochs": 4, "seconds": 12.5, "devices": 1}
-    store.write_json(folder / "result.json", result | {"hardware": "CPU"} | more)
+    files.write_json(folder / "result.json", result | {"hardware": "CPU", "steps_per_epoch": STEPS} | more)
     return folder
 
 
-def fail(home: Store, task: str, reason: str) -> Path:
-    folder = folder_of(home, task)
-    store.write_json(folder / "failure.json", {"task": task, "reason": reason, "traceback": ""})
+def fail(home: Home, task: str, reason: str) -> Path:
+    folder = home.folder_of(task)
+    files.write_json(folder / "failure.json", {"task": task, "reason": reason, "traceback": ""})
     return folder
 
 
 def epochs(folder: Path, count: int, seconds: float = 2.0) -> None:
     """The metrics of `count` epochs, each of `seconds` with half a second of evaluation."""
     for epoch in range(1, count + 1):
-        store.append_metrics(folder, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5})
+        files.append_metrics(folder, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5})
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -1,7 +1,7 @@
 """Stands before `lottery` in a job script, as a container would, and sleeps instead of training.
 
-`lottery ticket FOLDER --index N …`: sleeps as long as pretend.json in FOLDER says, then leaves a result. It notes down
-when and where it ran, and on which GPUs, one line each. Other commands leave what the next job needs.
+`lottery train FOLDER NAME …`: sleeps as long as pretend.json in FOLDER says, then leaves a result. It notes down when
+and where it ran, and on which GPUs, one line each. Of the masks it leaves the files.
 """
 
 import json
@@ -12,22 +12,29 @@ from pathlib import Path
 
 
 def main(command: str, folder: Path, rest: list[str]) -> None:
-    told = json.loads((folder / "pretend.json").read_text())
-    if command == "train":
-        _leave(folder / "dense" / "seed-0" / "result.json", {"test": {"top1": 0.5}, "devices": 1})
-    if command == "masks":
-        _leave(folder / "masks" / "seed-0.h5", {})
-    if command == "ticket":
-        cell = told[int(rest[rest.index("--index") + 1])]
+    pretended = json.loads((folder / "pretend.json").read_text())
+    if command == "train" and rest[0] in pretended["seconds"]:
+        name = rest[0]
         began = time.time()
-        time.sleep(cell["seconds"])
+        time.sleep(pretended["seconds"][name])
         line = {
-            "cell": cell["slug"], "began": began, "ended": time.time(), "node": os.environ["SLURMD_NODENAME"],
-            "gpus": os.environ["CUDA_VISIBLE_DEVICES"].split(","),
+            "cell": name.rpartition("-")[0], "began": began, "ended": time.time(),
+            "node": os.environ["SLURMD_NODENAME"], "gpus": os.environ["CUDA_VISIBLE_DEVICES"].split(","),
         }  # fmt: skip
         with open(folder / "pretended.jsonl", "a") as f:
             f.write(json.dumps(line) + "\n")
-        _leave(folder / "cells" / cell["slug"] / "result.json", {"test": {"top1": 0.5}, "devices": 1})
+    if command == "train":
+        result = {
+            "test": {"top1": 0.5, "top5": 0.9, "loss": 1.0},
+            "validation": {},
+            "devices": 1,
+            "steps_per_epoch": 100,
+        }
+        _leave(folder.parent / "trainings" / rest[0] / "result.json", result)
+        _leave(folder.parent / "trainings" / rest[0] / "snapshots" / "final.h5", {})
+    if command == "masks":
+        for path in pretended["masks"]:
+            _leave(Path(path), {})
 
 
 def _leave(path: Path, value: object) -> None:

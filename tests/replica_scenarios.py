@@ -12,13 +12,12 @@ import numpy as np
 
 from models import Weights
 from sweep.devices import prepare
-from sweep.errors import Refused
 from tests.conftest import connected_mask, tiny
 
 
 def program_of(devices: int, **recipe):
     from sweep.data import open_dataset
-    from sweep.program import Program
+    from sweep.training.program import Program
 
     experiment = tiny(**recipe)
     return Program(experiment, open_dataset(experiment.data), prepare(devices))
@@ -28,7 +27,7 @@ def train(devices: int, **recipe) -> dict:
     import tensorflow as tf
 
     from sweep.data import augment
-    from sweep.recipe import epoch_of
+    from sweep.training.schedule import epoch_of
 
     run = program_of(devices, **recipe)
     network, mask = run.network, connected_mask(run.network)
@@ -99,8 +98,8 @@ def depthwise(devices: int, **recipe) -> dict:
     import models.shaped
     from sweep.data import open_dataset
     from sweep.experiment import Model
-    from sweep.program import Program
-    from sweep.recipe import epoch_of
+    from sweep.training.program import Program
+    from sweep.training.schedule import epoch_of
 
     models.shaped.WIDE = 0
     experiment = dataclasses.replace(tiny(**recipe), model=Model("mobilenet_v2_small", 0.35))
@@ -114,29 +113,49 @@ def depthwise(devices: int, **recipe) -> dict:
     return {"loss": loss, "equal": all(part.tobytes() == parts[0].tobytes() for parts in copies for part in parts)}
 
 
-def refuse(devices: int, **recipe) -> dict:
-    try:
-        program_of(devices, **recipe)
-    except Refused as error:
-        return {"said": str(error)}
-    return {"said": "nothing"}
+def alike(devices: int, depthwise: bool = False, **recipe) -> dict:
+    """Where 20 steps lead a ticket, and the loss of each epoch."""
+    import models.shaped
+    from sweep.data import open_dataset
+    from sweep.experiment import Model
+    from sweep.training.program import Program
+    from sweep.training.schedule import epoch_of
+
+    models.shaped.WIDE = 0
+    experiment = tiny(**recipe)
+    if depthwise:
+        experiment = dataclasses.replace(experiment, model=Model("mobilenet_v2_small", 0.35))
+    run = Program(experiment, open_dataset(experiment.data), prepare(devices))
+    run.load(run.network.initial(0), connected_mask(run.network))
+    losses = []
+    for number in range(experiment.recipe.epochs):
+        run.clear_sums()
+        run.run(epoch_of(run.recipe, 0, number, len(run.dataset.train), run.dataset.image_size), 0, run.steps)
+        losses.append(run.take_sums()[0])
+    weights = run.weights()
+    return {"weights": np.concatenate(weights).tolist(), "losses": losses}
 
 
 def sweep(devices: int, folder: str) -> dict:
     from slurm.local import Local
-    from sweep.status import states
-    from sweep.store import open_store
+    from sweep.graph.home import open_home
+    from sweep.graph.results import collect
+    from sweep.graph.state import states
 
-    home = open_store(tiny(), Path(folder) / "tiny")
+    home = open_home(tiny(norm_images=4), Path(folder) / "tiny")
     failures = Local(devices=devices, quiet=True).run(home)
-    return {"failures": [f.reason for f in failures], "states": Counter(state.state for state in states(home))}
+    return {
+        "failures": [f.reason for f in failures],
+        "states": Counter(state.state for state in states(home)),
+        "top1": [row.test_top1 for row in collect(home)],
+    }
 
 
 if __name__ == "__main__":
     name, devices, recipe = sys.argv[1:]
     print(
         json.dumps(
-            {"train": train, "depthwise": depthwise, "refuse": refuse, "sweep": sweep}[name](
+            {"train": train, "depthwise": depthwise, "alike": alike, "sweep": sweep}[name](
                 int(devices), **json.loads(recipe)
             )
         )

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sweep import experiment_file
 from sweep.experiment import Cluster, check
-from sweep.plan import cells, epochs_of
-from sweep.store import Store
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
 from tests import made_up
 from tests.sweeping import lottery
 
@@ -19,29 +18,37 @@ PRETEND = f"{sys.executable} {Path(__file__).parent / 'pretend.py'}"
 SMALL = Cluster(cpus_per_gpu=1, memory_per_gpu="100M")
 
 
-def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: int = 4, **prune) -> tuple[Path, Store]:
+def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: int = 4, **prune) -> tuple[Path, Home]:
     """An experiment whose cells sleep `seconds` per epoch; its file and its folder. The dense run is done."""
     cluster = dataclasses.replace(cluster, container=PRETEND)
     made = made_up.experiment()
     experiment = dataclasses.replace(
-        made, cluster=cluster, recipe=dataclasses.replace(made.recipe, epochs=epochs),
+        made, cluster=cluster, recipe=dataclasses.replace(made.recipe, epochs=epochs, norm_images=1),
         prune=dataclasses.replace(made.prune, **prune),
     )  # fmt: skip
     check(experiment)
     file = tmp_path / "small.yaml"
     file.write_text(experiment_file.dump(experiment))
-    home = Store(tmp_path / "results" / experiment.folder, experiment)
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.5), 4, seconds - 0.5)
-    told = [{"slug": cell.slug, "seconds": seconds * epochs_of(cell, experiment)} for cell in cells(experiment)]
-    (home.root / "pretend.json").write_text(json.dumps(told))
+    home = Home(tmp_path / "results" / experiment.name, experiment)
+    dense = made_up.finish(home, "dense-seed0", 0.5)
+    made_up.epochs(dense, 4, seconds - 0.5)
+    for training in home.graph:
+        for at in home.graph.points_of(training):
+            made_up.files.write_text(home.snapshot(training, at), "")
+    tickets = [training for training in home.graph if training.mask]
+    pretended = {
+        "seconds": {training.name: seconds * training.epochs for training in tickets},
+        "masks": [str(home.mask(training.mask.as_found)) for training in tickets],
+    }
+    made_up.files.write_json(home.root / "pretend.json", pretended)
     return file, home
 
 
-def submit(file: Path, home: Store, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    return lottery("sweep", file, "--on", "slurm", "--results", home.root.parent, *words, check=status)
+def submit(file: Path, home: Home, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    return lottery("sweep", file, "--on", "slurm", "--results", home.pool, *words, check=status)
 
 
-def ran(home: Store) -> list[dict]:
+def ran(home: Home) -> list[dict]:
     path = home.root / "pretended.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm.status import states
-from sweep import experiment_file
-from sweep.store import Store
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
 
 LOTTERY = [sys.executable, "-m", "sweep.cli"]
 
@@ -35,8 +35,16 @@ def csv_of(results: Path) -> str:
 
 def status_of(home: Path) -> dict[str, dict[str, Any]]:
     """What `lottery status` says of every training; asked in this process, because tests ask it again and again."""
-    store = Store(home, experiment_file.load(home / "experiment.yaml"))
-    return {one.task: asdict(one) for one in states(store).tasks}
+    return {one.task: asdict(one) for one in states(home_of(home)).tasks}
+
+
+def home_of(folder: Path) -> Home:
+    return Home(folder, experiment_file.load(folder / "experiment.yaml"))
+
+
+def trainings(results: Path, pattern: str) -> list[Path]:
+    """Files in the folders of trainings, such as `ticket-*/claim.json`."""
+    return list(results.glob(f"trainings/{pattern}"))
 
 
 def kill_tree(process: subprocess.Popen[str]) -> None:

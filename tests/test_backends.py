@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, kill_tree, started, status_of
+from tests.sweeping import csv_of, kill_tree, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,11 +24,11 @@ class Place:
     options: tuple[str, ...]
     kill: Callable[[subprocess.Popen[str]], None]
 
-    def started(self, file: Path, results: Path):
-        return started("sweep", file, "--results", results, *self.options, before=self.before)
+    def started(self, file: Path, results: Path, *overrides: str):
+        return started("sweep", file, *overrides, "--results", results, *self.options, before=self.before)
 
-    def sweep(self, file: Path, results: Path) -> tuple[int, str]:
-        with self.started(file, results) as process:
+    def sweep(self, file: Path, results: Path, *overrides: str) -> tuple[int, str]:
+        with self.started(file, results, *overrides) as process:
             said, _ = process.communicate(timeout=600)
             return process.returncode, said
 
@@ -49,8 +50,8 @@ def place(request) -> Place:
 
 def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file, undisturbed, tmp_path):
     with place.started(tiny_file, tmp_path) as process:
-        until(lambda: list(tmp_path.glob("*/cells/*/claim.json")) or process.poll() is not None, 300)
-        (home,) = tmp_path.iterdir()
+        until(lambda: trainings(tmp_path, "ticket-*/claim.json") or process.poll() is not None, 300)
+        home = tmp_path / "tiny"
         during = status_of(home)
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
@@ -67,12 +68,12 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
 def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
     place, tiny_file, undisturbed, trained
 ):
-    (home,) = trained.iterdir()
-    snapshot = home / "dense/seed-0/snapshots/epoch-0001.h5"
+    home = trained / "tiny"
+    (snapshot,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")
     whole = snapshot.read_bytes()
     snapshot.write_bytes(whole[: len(whole) // 2])
     with place.started(tiny_file, trained) as process:
-        until(lambda: list(home.glob("cells/*/claim.json")), 300)  # a cell has begun
+        until(lambda: trainings(trained, "ticket-*/claim.json"), 300)  # a cell has begun
         place.kill(process)
     # ranks of a killed mpiexec notice a moment later
     until(lambda: not any(row["state"] == "running" for row in status_of(home).values()), 60)
@@ -87,3 +88,21 @@ def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_la
     snapshot.write_bytes(whole)
     assert place.sweep(tiny_file, trained)[0] == 0
     assert csv_of(trained) == csv_of(undisturbed)
+
+
+def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbed, tmp_path):
+    """One quantile, one rewind point and one seed more; then another experiment with the same dense run."""
+    results = Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=shutil.ignore_patterns("report")))
+    before = {path: path.stat().st_mtime_ns for path in trainings(results, "*/claim.json")}
+    grown = ("prune.quantiles=[0.5,0.7,0.8]", "prune.rewind=[0,1ep,3it]", "seeds=[0,1]")
+    assert len(before) == 5 and place.sweep(tiny_file, results, *grown)[0] == 0
+    after = {path: path.stat().st_mtime_ns for path in trainings(results, "*/claim.json")}
+    assert before.items() <= after.items(), "something was trained again"
+    assert len(after) == 2 * (1 + 3 * 3)
+    rows = {line.split(",")[0]: line for line in csv_of(results).splitlines()}
+    old = csv_of(undisturbed).splitlines()[1:]
+    assert len(old) == 5 and all(rows[line.split(",")[0]] == line for line in old)
+    other = (*grown[:2], "name=other", "prune.scope=global")
+    assert place.sweep(tiny_file, results, *other)[0] == 0
+    begun = {path.parent.name for path in trainings(results, "*/claim.json")} - {path.parent.name for path in after}
+    assert len(begun) == 9 and not [name for name in begun if name.startswith("dense")]

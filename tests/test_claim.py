@@ -4,17 +4,61 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sweep import claim, store
-from sweep.errors import Interrupted, Stuck
+from sweep import files
+from sweep.errors import Busy, Interrupted, Stuck
+from sweep.graph import claim
+from tests.slurm_cluster import until
 
 
 def reach(folder: Path, epoch: int, step: int = 0) -> None:
-    store.write_arrays(folder / "checkpoint.h5", {"kernels": np.zeros(1)}, {"epoch": epoch, "step": step})
+    files.write_arrays(folder / "checkpoint.h5", {"kernels": np.zeros(1)}, {"epoch": epoch, "step": step})
+
+
+def test_what_another_living_process_trains_is_left_to_it(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        mine = claim.take(tmp_path)
+        files.write_json(tmp_path / "claim.json", asdict(replace(mine, pid=other.pid)))
+        with pytest.raises(Busy, match=f"process {other.pid} on "):
+            claim.take(tmp_path)
+        other.kill()
+        other.wait()
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_on_another_machine_a_claim_lives_while_it_is_touched(tmp_path):
+    mine = claim.take(tmp_path)
+    files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="another")))
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
+    long_ago = time.time() - claim.STALE_SECONDS - 1
+    os.utime(tmp_path / "claim.json", (long_ago, long_ago))
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_a_claim_is_touched_while_the_work_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 0.01)
+    mine = claim.take(tmp_path)
+    os.utime(tmp_path / "claim.json", (0, 0))
+    with claim.beating(tmp_path, mine):
+        until(lambda: (tmp_path / "claim.json").stat().st_mtime > 1)
+
+
+def test_the_same_job_begun_again_is_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    mine = claim.take(tmp_path)
+    files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="a lost node")))
+    assert claim.take(tmp_path).starts == 2
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="a lost node")))
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
 
 
 def test_the_later_start_owns_the_task_and_the_earlier_one_ends(tmp_path):
@@ -63,7 +107,7 @@ def test_a_claim_knows_whether_its_process_works(tmp_path):
 
 @pytest.mark.tensorflow
 def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
-    from sweep.training import Watch
+    from sweep.training.loop import Watch
     from tests.conftest import tiny
     from tests.trainings import start_at, trained
 
@@ -73,12 +117,12 @@ def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
     def still_mine() -> None:
         claim.check(tmp_path, mine)
 
-    def taken_over(epoch: int) -> None:
-        written.append(epoch)
-        if epoch == 1:
-            claim.take(tmp_path)
+    def taken_over(step: int) -> None:
+        written.append(step)
+        claim.take(tmp_path)
 
+    watch = Watch(frozenset({made.steps}), taken_over, still_mine)
     with pytest.raises(Interrupted, match="begun again elsewhere"):
-        trained(made, start_at(made), tmp_path, on_epoch=taken_over, watch=Watch(still_mine))
-    assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [1]
+        trained(made, start_at(made), tmp_path, watch=watch)
+    assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1]
     assert not (tmp_path / "checkpoint.h5").exists(), "the checkpoint is the new owner's"

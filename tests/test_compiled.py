@@ -8,18 +8,19 @@ import sys
 
 import pytest
 
-from sweep import compiled, hardware
+from sweep import hardware
+from sweep.training import compiled
 
 TRAIN = """
 import sys
 from pathlib import Path
-from sweep import compiled
+from sweep.training import compiled
 compiled.gpu_name = lambda: "a GPU"  # this process compiles for the CPU; the folder is kept the same way
 compiled.keep_compiled(Path(sys.argv[1]))
 from sweep.data import open_dataset
 from sweep.devices import prepare
-from sweep.program import Program
-from sweep.recipe import epoch_of
+from sweep.training.program import Program
+from sweep.training.schedule import epoch_of
 from tests.conftest import tiny
 experiment = tiny(xla="on", layers="plain")
 program = Program(experiment, open_dataset(experiment.data), prepare())
@@ -88,4 +89,6 @@ def test_the_driver_tells_the_name_of_the_gpu(answer, name, monkeypatch, tmp_pat
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    hardware._driver.cache_clear()
     assert hardware.gpu_name() == name
+    hardware._driver.cache_clear()

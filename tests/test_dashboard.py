@@ -8,10 +8,11 @@ import re
 
 import pytest
 
-from sweep import dashboard, tracking
 from sweep.errors import Refused
 from sweep.experiment import Track
-from sweep.store import Store, open_store
+from sweep.graph.home import Home, open_home
+from sweep.tracking import dashboard
+from sweep.tracking import runs as tracking
 from tests import made_up
 from tests.wandb_server import serving
 
@@ -32,9 +33,9 @@ def server(monkeypatch, tmp_path):
     wandb.teardown()  # it remembers the server for the whole process
 
 
-def home(root, mode: str, **changes) -> Store:
+def home(root, mode: str, **changes) -> Home:
     experiment = dataclasses.replace(made_up.experiment(**changes), track=Track(mode))
-    return open_store(experiment, root / experiment.folder)
+    return open_home(experiment, root / experiment.name)
 
 
 def shown(spec: dict) -> list[str]:
@@ -50,12 +51,12 @@ def test_without_a_server_the_file_holds_what_wandb_can_read(mode, tmp_path):
     made = home(tmp_path, mode)
     path, url = dashboard.publish(made)
     written = json.loads(path.read_text())
-    assert (url, written["name"]) == ("", made.experiment.folder)
+    assert (url, written["name"]) == ("", made.experiment.name)
     WorkspaceViewspec.model_validate(written["spec"])
-    for name in ("config:density.value", "config:rewind_epoch.value", "summary:test_top1", "heatmap", "validation_top1",
+    for name in ("config:density.value", "config:rewind.value", "summary:test_top1", "heatmap", "validation_top1",
                  "images_per_second", "data_wait_share"):  # fmt: skip
         assert name in shown(written["spec"])
-    assert made.experiment.folder in json.dumps(written["spec"]["section"]["runSets"])
+    assert made.experiment.name in json.dumps(written["spec"]["section"]["runSets"])
 
 
 def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
@@ -64,7 +65,7 @@ def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
     folder = made_up.finish(made, "dense-seed0", 0.9)
     logged = {"epoch", "validation_top1", "train_loss", "learning_rate", "images_per_second", "data_wait_share"}
     summary = set(tracking._flat(json.loads((folder / "result.json").read_text())))
-    config = {"density", "rewind_epoch"}
+    config = {"density", "rewind"}
     spec = json.loads(dashboard.publish(made)[0].read_text())["spec"]
     names = {name.removeprefix("summary:").removeprefix("config:").removesuffix(".value") for name in shown(spec)}
     assert logged | config | {"test_top1", "seconds", "heatmap", "accuracy"} <= names | {"epoch"}
@@ -76,7 +77,7 @@ def test_online_it_is_made_once_and_then_brought_up_to_date(server, tmp_path):
     _, url = dashboard.publish(made)
     assert url.startswith(server.url) and len(server.views) == 1
     (view,) = server.views.values()
-    assert view["displayName"] == made.experiment.folder and "summary:test_top1" in shown(json.loads(view["spec"]))
+    assert view["displayName"] == made.experiment.name and "summary:test_top1" in shown(json.loads(view["spec"]))
     view["spec"] = view["spec"].replace("Learning curves", "An older heading")
     assert dashboard.publish(made)[1] == url
     (view,) = server.views.values()

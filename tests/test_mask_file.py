@@ -5,21 +5,23 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models import Weights
-from sweep import masks
-from sweep.mask_file import make_masks, read_masks
-from sweep.masks import Level
-from sweep.plan import Cell, cells
-from sweep.store import Store
+from sweep import files
+from sweep.experiment import point
+from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask, read_mask
+from sweep.graph.training import Mask
+from sweep.pruning import masks
 from tests import made_up
 from tests.made_up import refusal
 
 QUANTILES = (0.0, 0.5, 0.9, 0.99)
-CONTROLS = ("fresh", "shuffled", "random", "finetune")
+CONTROLS = ("fresh", "shuffled", "random", "lr_rewind")
 FINAL_SEED = 9  # stands for the end of the training; epoch k has the values of seed k
 
 
@@ -33,20 +35,35 @@ def weights_of(seed: int) -> Weights:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A finished dense run, to be read only."""
-    home = Store(
-        tmp_path_factory.mktemp("home"), made_up.experiment(quantiles=QUANTILES, thresholds=(0.1,), controls=CONTROLS)
-    )
+    asked = made_up.experiment(quantiles=QUANTILES, thresholds=(0.1,), controls=CONTROLS)
+    home = Home(tmp_path_factory.mktemp("results") / "small", asked)
+    made_up.finish(home, "dense-seed0", 0.9)
     for epoch in (0, 2):
         made_up.write_snapshot(home, weights_of(epoch), epoch)
     made_up.write_snapshot(home, weights_of(FINAL_SEED), None)
-    make_masks(home, 0)
     return home
 
 
 @pytest.fixture
 def own(home, tmp_path):
     """A finished dense run of one's own, to be changed."""
-    return Store(shutil.copytree(home.root, tmp_path / "own"), home.experiment)
+    shutil.copytree(home.pool, tmp_path / "own")
+    return Home(tmp_path / "own" / "small", home.experiment)
+
+
+def mask_of(home: Home, level: str = "q0.9", seed: int = 0) -> Mask:
+    (found,) = {
+        one.mask.as_found for one in home.graph if one.mask and str(one.mask.level) == level and one.seed == seed
+    }
+    return found
+
+
+def found_of(home: Home, level: str = "q0.9", seed: int = 0):
+    return make_mask(home, mask_of(home, level, seed))
+
+
+def final(home: Home) -> Path:
+    return made_up.dense(home) / "snapshots" / "final.h5"
 
 
 def final_magnitudes() -> np.ndarray:
@@ -58,135 +75,115 @@ def final_magnitudes() -> np.ndarray:
 
 @pytest.mark.parametrize("quantile", QUANTILES)
 def test_the_count_of_a_quantile_is_exact(home, quantile):
-    mask = make_masks(home, 0).masks[f"q{quantile!r}"]
+    mask = found_of(home, f"q{quantile!r}").mask
     assert (mask.dtype, mask.shape) == (bool, (made_up.network().prunable,))
     assert int((~mask).sum()) == round(quantile * mask.size)
 
 
 def test_what_goes_is_smaller_than_what_stays_in_the_final_weights(home):
-    found, magnitude = make_masks(home, 0), final_magnitudes()
+    magnitude = final_magnitudes()
     for quantile in QUANTILES[1:]:
-        mask = found.masks[f"q{quantile!r}"]
-        assert magnitude[~mask].max() == found.thresholds[f"q{quantile!r}"] <= magnitude[mask].min()
+        found = found_of(home, f"q{quantile!r}")
+        assert magnitude[~found.mask].max() == found.threshold <= magnitude[found.mask].min()
 
 
 def test_an_absolute_threshold_is_kept_as_it_was_given(home):
-    found = make_masks(home, 0)
-    assert found.thresholds["t0.1"] == 0.1
-    np.testing.assert_array_equal(found.masks["t0.1"], final_magnitudes() > 0.1)
+    found = found_of(home, "t0.1")
+    assert found.threshold == 0.1
+    np.testing.assert_array_equal(found.mask, final_magnitudes() > 0.1)
 
 
 def test_the_density_is_the_share_that_stays(home):
-    found = make_masks(home, 0)
     count = made_up.network().prunable
-    assert found.density(Level("quantile", 0.9)) == (count - round(0.9 * count)) / count
-    assert found.density(Level("threshold", 0.1)) == np.mean(final_magnitudes() > 0.1)
-    assert found.density(Level("quantile", 0.0)) == 1.0
+    assert found_of(home, "q0.9").density == (count - round(0.9 * count)) / count
+    assert found_of(home, "t0.1").density == np.mean(final_magnitudes() > 0.1)
+    assert found_of(home, "q0.0").density == 1.0
 
 
 def test_the_masks_are_nested(home):
-    found = make_masks(home, 0)
     for lower, higher in pairwise(QUANTILES):
-        low, high = found.masks[f"q{lower!r}"], found.masks[f"q{higher!r}"]
+        low, high = found_of(home, f"q{lower!r}").mask, found_of(home, f"q{higher!r}").mask
         assert high.sum() < low.sum() and np.all(low[high])
 
 
 def test_the_masks_are_those_of_the_final_snapshot_and_of_no_other(home):
-    mask = make_masks(home, 0).masks["q0.9"]
+    mask = found_of(home).mask
     of_snapshot = {seed: masks.by_quantile(weights_of(seed).kernels, 0.9).mask.tobytes() for seed in (0, 2, FINAL_SEED)}
     assert [seed for seed, expected in of_snapshot.items() if expected == mask.tobytes()] == [FINAL_SEED]
 
 
 def test_the_rewind_snapshots_are_not_looked_at(own):
-    own.masks(0).unlink()
-    own.snapshot(0, 0).unlink()
-    own.snapshot(0, 2).write_text("damaged")
-    assert set(make_masks(own, 0).masks) == {"q0.0", "q0.5", "q0.9", "q0.99", "t0.1"}
+    dense = own.training("dense-seed0")
+    own.snapshot(dense, point(0)).unlink()
+    own.snapshot(dense, point("2ep")).write_text("damaged")
+    assert found_of(own).mask.any()
 
 
 def test_every_seed_has_masks_of_its_own_final_weights(tmp_path):
-    home = Store(tmp_path, made_up.experiment(seeds=(0, 1)))
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1)))
     for seed in (0, 1):
         made_up.write_snapshot(home, weights_of(seed), None, seed)
     for seed in (0, 1):
         expected = masks.by_quantile(weights_of(seed).kernels, 0.9).mask
-        np.testing.assert_array_equal(make_masks(home, seed).masks["q0.9"], expected)
+        np.testing.assert_array_equal(found_of(home, seed=seed).mask, expected)
 
 
 def test_layerwise_masks_take_the_share_of_every_kernel(tmp_path):
-    home = Store(tmp_path, made_up.experiment(scope="layerwise"))
+    home = Home(tmp_path / "small", made_up.experiment(scope="layerwise"))
     made_up.write_snapshot(home, weights_of(FINAL_SEED), None)
-    found = make_masks(home, 0)
-    kept = masks.kept(found.masks["q0.9"], found.network)
-    assert kept == {v.name: v.size - round(0.9 * v.size) for v in found.network.of("kernel")}
-    assert found.thresholds["q0.9"] is None
+    found = found_of(home)
+    left = masks.remaining(found.mask, found.network)
+    assert left == {v.name: v.size - round(0.9 * v.size) for v in found.network.of("kernel")}
+    assert found.threshold is None
 
 
 # ---- on disk
 
 
-def test_masks_and_thresholds_are_the_same_after_reading_them_again(own):
-    own.masks(0).unlink()
-    made, again = make_masks(own, 0), read_masks(own, 0)
-    assert again.thresholds == made.thresholds
-    assert set(again.masks) == set(made.masks)
-    for level, mask in made.masks.items():
-        np.testing.assert_array_equal(again.masks[level], mask)
+def test_a_mask_is_the_same_after_reading_it_again(own):
+    made, again = found_of(own), read_mask(own, mask_of(own))
+    assert again.threshold == made.threshold
+    np.testing.assert_array_equal(again.mask, made.mask)
     assert again.network.variables == made_up.network().variables
 
 
-def test_masks_are_written_once(home):
-    before = home.masks(0).stat()
-    make_masks(home, 0)
-    after = home.masks(0).stat()
+def test_a_mask_is_written_once(own):
+    found_of(own)
+    before = own.mask(mask_of(own)).stat()
+    found_of(own)
+    after = own.mask(mask_of(own)).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_the_file_counts_what_stays_in_every_kernel(home):
-    from sweep.store import read_arrays
-
-    found = make_masks(home, 0)
-    arrays, attributes = read_arrays(home.masks(0))
-    assert arrays["q0.9/kept"].tolist() == list(masks.kept(found.masks["q0.9"], found.network).values())
+def test_the_file_counts_what_stays_in_every_kernel(own):
+    found = found_of(own)
+    arrays, attributes = files.read_arrays(own.mask(mask_of(own)))
+    assert arrays["remaining"].tolist() == list(masks.remaining(found.mask, found.network).values())
     assert attributes["prunable"] == found.network.prunable
 
 
-def test_masks_of_other_final_weights_are_refused(own):
+def test_a_mask_of_other_weights_is_refused(own):
+    found_of(own)
     weights = weights_of(FINAL_SEED)
     made_up.write_snapshot(own, weights._replace(kernels=np.nextafter(weights.kernels, np.float32(1))), None)
-    said = refusal(lambda: make_masks(own, 0))
-    assert said == f"{own.masks(0)}: taken from other final weights than {own.snapshot(0, None)}; delete it"
-
-
-@pytest.mark.tensorflow
-def test_a_cell_does_not_train_with_masks_of_other_final_weights(own):
-    from sweep.ticket import run_cell
-
-    made_up.write_snapshot(own, weights_of(2), None)
-    ticket = Cell("ticket", Level("quantile", 0.9), 2, 0)
-    assert "taken from other final weights" in refusal(lambda: run_cell(own, None, ticket, True, None))
+    assert refusal(lambda: found_of(own)) == (
+        f"{own.mask(mask_of(own))}: taken from other weights than {final(own)}; delete it"
+    )
 
 
 @pytest.mark.parametrize("missing", ["image_size", "Conv1/kernel"])
 def test_a_final_snapshot_that_is_none_is_refused_by_name(own, missing):
-    from sweep.store import read_arrays, write_arrays
-
-    arrays, attributes = read_arrays(own.snapshot(0, None))
+    arrays, attributes = files.read_arrays(final(own))
     parts = ({k: v for k, v in part.items() if k != missing} for part in (arrays, attributes))
-    write_arrays(own.snapshot(0, None), *parts)
-    assert refusal(lambda: make_masks(own, 0)).startswith(f"{own.snapshot(0, None)}: not a snapshot (")
+    files.write_arrays(final(own), *parts)
+    assert refusal(lambda: found_of(own)).startswith(f"{final(own)}: not a snapshot (")
 
 
-def test_masks_of_other_levels_are_refused(home):
-    more = Store(home.root, made_up.experiment(quantiles=(*QUANTILES, 0.7)))
-    assert refusal(lambda: read_masks(more, 0)) == f"{home.masks(0)}: has no level q0.7; delete it and run again"
-
-
-def test_without_a_final_snapshot_there_are_no_masks(own):
-    own.masks(0).unlink()
-    own.snapshot(0, None).unlink()
-    assert refusal(lambda: make_masks(own, 0)).startswith(f"{own.snapshot(0, None)}: no such file")
-    assert not own.masks(0).exists()
+def test_without_a_final_snapshot_there_is_no_mask(own):
+    final(own).unlink()
+    own.mask(mask_of(own)).unlink(missing_ok=True)
+    assert refusal(lambda: found_of(own)).startswith(f"{final(own)}: no such file")
+    assert not own.mask(mask_of(own)).exists()
 
 
 # ---- where cells start
@@ -194,13 +191,16 @@ def test_without_a_final_snapshot_there_are_no_masks(own):
 
 @pytest.fixture
 def start_of(home):
-    """The start of a cell, by kind, quantile and rewind epoch."""
-    from sweep.ticket import start_of  # loads TensorFlow
+    """The start of a training, by kind, quantile and rewind epoch."""
+    from sweep.work.start import start_of  # loads TensorFlow
 
-    mask_file = read_masks(home, 0)
+    asked = made_up.experiment(quantiles=QUANTILES, controls=CONTROLS, seeds=(0, 1))
+    both = Home(home.root, asked)
 
     def start(kind: str, quantile: float = 0.9, epoch: int = 2, seed: int = 0):
-        return start_of(home, Cell(kind, Level("quantile", quantile), epoch, seed), mask_file)
+        training = both.training(f"{kind}-q{quantile!r}-k{point(f'{epoch}ep')}-seed{seed}")
+        mask = make_mask(both, training.mask) if seed == 0 else None
+        return start_of(both, training, made_up.network(), made_up.STEPS, mask)
 
     return start
 
@@ -244,7 +244,7 @@ def test_a_fresh_initialization_has_other_values_under_the_same_mask(start_of):
 def test_a_shuffled_mask_has_other_positions_and_the_same_count_in_every_kernel(start_of):
     start, network = start_of("shuffled"), made_up.network()
     assert_same(start.weights, weights_of(2))
-    assert masks.kept(start.mask, network) == masks.kept(final_mask(), network)
+    assert masks.remaining(start.mask, network) == masks.remaining(final_mask(), network)
     kept_by_both = (start.mask & final_mask()).sum() / final_mask().sum()
     assert kept_by_both < 0.5
     np.testing.assert_array_equal(start.mask, start_of("shuffled").mask)
@@ -255,14 +255,14 @@ def test_a_random_mask_has_other_positions_and_the_same_count_over_all(start_of)
     start, network = start_of("random"), made_up.network()
     assert_same(start.weights, weights_of(2))
     assert start.mask.sum() == final_mask().sum()
-    assert masks.kept(start.mask, network) != masks.kept(final_mask(), network)
+    assert masks.remaining(start.mask, network) != masks.remaining(final_mask(), network)
     assert (start.mask & final_mask()).sum() / final_mask().sum() < 0.2
     np.testing.assert_array_equal(start.mask, start_of("random").mask)
 
 
 @pytest.mark.tensorflow
 def test_fine_tuning_starts_from_the_final_weights(start_of):
-    start = start_of("finetune")
+    start = start_of("lr_rewind")
     assert_same(start.weights, weights_of(FINAL_SEED))
     np.testing.assert_array_equal(start.mask, final_mask())
 
@@ -270,26 +270,40 @@ def test_fine_tuning_starts_from_the_final_weights(start_of):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", ["ticket", *CONTROLS])
 def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, kind):
-    for epoch in (0, 2):
+    for epoch in (0,) if kind == "fresh" else (0, 2):
         start = start_of(kind, epoch=epoch)
-        assert (start.epoch, start.seed) == (epoch, 0)
+        assert (start.step, start.seed) == (made_up.STEPS * epoch, 0)
 
 
 @pytest.mark.tensorflow
-def test_every_cell_of_the_plan_starts_from_something_of_its_own(home):
-    from sweep.ticket import start_of
-    from sweep.training import fingerprint
+def test_every_training_of_the_plan_starts_from_something_of_its_own(home):
+    from sweep.training.loop import fingerprint
+    from sweep.work.start import start_of
 
-    mask_file = read_masks(home, 0)
-    plan = [cell for cell in cells(home.experiment) if str(cell.level) in ("q0.9", "t0.1")]
-    starts = {cell.slug: fingerprint(start_of(home, cell, mask_file)) for cell in plan}
+    plan = [one for one in home.graph if one.mask and str(one.mask.level) in ("q0.9", "t0.1")]
+    starts = {
+        one.slug: fingerprint(start_of(home, one, made_up.network(), made_up.STEPS, make_mask(home, one.mask)))
+        for one in plan
+    }
     assert len(set(starts.values())) == len(plan) == 2 * (2 + 1 + 3 * 2)
 
 
 @pytest.mark.tensorflow
-def test_a_cell_without_its_snapshot_is_refused(own):
-    from sweep.ticket import start_of
+def test_a_training_without_its_snapshot_is_refused(own):
+    from sweep.work.start import start_of
 
-    own.snapshot(0, 2).unlink()
-    ticket = Cell("ticket", Level("quantile", 0.9), 2, 0)
-    assert refusal(lambda: start_of(own, ticket, read_masks(own, 0))).startswith(f"{own.snapshot(0, 2)}: no such file")
+    ticket = own.training("ticket-q0.9-k2ep-seed0")
+    path = own.snapshot(own.training("dense-seed0"), point("2ep"))
+    path.unlink()
+    said = refusal(lambda: start_of(own, ticket, made_up.network(), made_up.STEPS, None))
+    assert said.startswith(f"{path}: no such file")
+
+
+@pytest.mark.tensorflow
+def test_a_point_after_the_end_is_refused(home):
+    from sweep.work.start import start_of
+
+    late = Home(home.root, made_up.experiment(rewind=(point("400it"),))).training("ticket-q0.5-k400it-seed0")
+    assert "400it lies after the end (400 steps)" in refusal(
+        lambda: start_of(home, late, made_up.network(), made_up.STEPS, None)
+    )

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import build
-from sweep import masks
-from sweep.masks import Level
+from sweep.pruning import masks
+from sweep.pruning.masks import Level
+from sweep.pruning.scores import lamp
 
 FIVE = np.array([3.0, -1.0, 2.0, 1.0, -5.0], np.float32)
 
@@ -62,7 +63,7 @@ def test_of_equal_magnitudes_the_earlier_go_first():
 def test_exactly_the_rounded_share_of_the_weights_goes(values, quantile):
     pruned = masks.by_quantile(values, quantile)
     assert pruned.mask.dtype == bool
-    assert int((~pruned.mask).sum()) == round(quantile * len(values)) == masks.doomed(quantile, len(values))
+    assert int((~pruned.mask).sum()) == round(quantile * len(values)) == masks.count_pruned(quantile, len(values))
 
 
 @given(weights, quantiles)
@@ -142,12 +143,12 @@ def test_the_level_and_the_scope_choose_the_rule(network, kernels):
 def test_a_mask_covers_the_kernels_and_nothing_else(network, kernels):
     mask = masks.prune(kernels, network, Level("quantile", 0.9), "global").mask
     assert mask.size == network.prunable == sum(masks.kernel_sizes(network))
-    assert set(masks.kept(mask, network)) == {v.name for v in network.of("kernel")}
+    assert set(masks.remaining(mask, network)) == {v.name for v in network.of("kernel")}
 
 
 def test_kept_counts_each_kernel_and_sums_to_the_mask(network, kernels):
     mask = masks.by_quantile(kernels, 0.7).mask
-    counts = masks.kept(mask, network)
+    counts = masks.remaining(mask, network)
     assert list(counts.values()) == per_kernel(mask, masks.kernel_sizes(network))
     assert sum(counts.values()) == network.prunable - round(0.7 * network.prunable)
 
@@ -202,3 +203,29 @@ def test_a_stream_depends_on_its_seed_and_its_purpose_and_on_nothing_else():
     assert drawn(0, "shuffled", Level("quantile", 0.5)) == drawn(0, "shuffled", Level("quantile", 0.5))
     others = [drawn(1, "shuffled", "q0.5"), drawn(0, "random", "q0.5"), drawn(0, "shuffled", "q0.6")]
     assert drawn(0, "shuffled", "q0.5") not in others
+
+
+# ---- scores
+
+
+def test_lamp_by_hand():
+    """Two kernels of three and two weights: each weight's square over the squares in its kernel that are as large."""
+    found = lamp(np.array([1.0, -3.0, 2.0, 0.5, -0.5]), [3, 2])
+    np.testing.assert_allclose(found, [1 / 14, 1.0, 4 / 13, 0.5, 1.0])
+
+
+def test_lamp_of_a_kernel_of_zeros_is_zero_and_not_undefined():
+    assert lamp(np.zeros(3), [3]).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_lamp_leaves_something_of_every_kernel_where_magnitude_empties_one(network):
+    weights = network.initial(0).kernels.copy()
+    first = masks.kernel_sizes(network)[0]
+    weights[:first] *= 1e-3  # a kernel of small weights
+    quantile = 1 - len(masks.kernel_sizes(network)) * 1.5 / weights.size
+    by_magnitude, by_lamp = (
+        masks.prune(weights, network, Level("quantile", quantile), "global", score) for score in ("magnitude", "lamp")
+    )
+    assert by_magnitude.mask.sum() == by_lamp.mask.sum() == weights.size - round(quantile * weights.size)
+    assert masks.emptied(by_magnitude.mask, network) and not masks.emptied(by_lamp.mask, network)
+    assert by_lamp.threshold is None

@@ -11,38 +11,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep import store
+from sweep import files as store
 from sweep.experiment import Cluster, Prune
-from sweep.mask_file import make_masks
-from sweep.plan import cells, epochs_of
+from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask
 from sweep.report import write_report
-from sweep.store import Store
 from tests import made_up
 from tests.conftest import need
 from tests.slurm_cluster import until
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory) -> Store:
+def swept(tmp_path_factory) -> Home:
     """160 cells, 20 quantiles × 8 rewind epochs, with made-up accuracies; one cell failed, one is missing."""
     made = made_up.experiment()
-    prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind_epochs=tuple(range(8)))
+    prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind=made_up.points(*range(8)))
     recipe = dataclasses.replace(made.recipe, epochs=30)
-    home = Store(
-        tmp_path_factory.mktemp("swept"), dataclasses.replace(made, prune=prune, recipe=recipe, cluster=Cluster())
+    home = Home(
+        tmp_path_factory.mktemp("swept") / "small",
+        dataclasses.replace(made, prune=prune, recipe=recipe, cluster=Cluster()),
     )
     chance = np.random.default_rng(0)
     made_up.write_snapshot(home, made_up.network().initial(0), None)
-    make_masks(home, 0)
     _epochs(made_up.finish(home, "dense-seed0", 0.9), 0, 30, chance)
-    for number, cell in enumerate(cells(home.experiment)):
+    for number, training in enumerate(one for one in home.graph if one.mask):
+        quantile = training.mask.level.value
+        make_mask(home, training.mask)
         if number == 7:
-            made_up.fail(home, cell.slug, "loss is nan in epoch 3, </script> step 2 of 9")
+            made_up.fail(home, training.slug, "loss is nan in epoch 3, </script> step 2 of 9")
         elif number != 9:
-            density = 1 - cell.level.value
-            top1 = 0.9 - 0.2 * cell.level.value**4 + 0.002 * chance.normal()
-            folder = made_up.finish(home, cell.slug, float(top1), density=density, kept=1, prunable=2, threshold=0.1)
-            _epochs(folder, cell.rewind_epoch, epochs_of(cell, home.experiment), chance)
+            top1, done = 0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(), {"kept": 1, "prunable": 2, "threshold": 0.1}
+            folder = made_up.finish(home, training.slug, float(top1), density=1 - quantile, **done)
+            _epochs(folder, training.begin.count, int(training.epochs), chance)
     write_report(home)
     return home
 
@@ -101,7 +101,7 @@ def ready(browser) -> bool:
     return browser.execute_script("return document.body && document.body.dataset.ready") == "yes"
 
 
-def open_page(browser, home: Store) -> None:
+def open_page(browser, home: Home) -> None:
     """Returns when the figures stand."""
     browser.get((home.report / "report.html").resolve().as_uri())
     until(lambda: ready(browser), 120)
@@ -123,7 +123,7 @@ def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
 
     open_page(browser, swept)
     choice = Select(browser.find_element(By.CSS_SELECTOR, "#learning select"))
-    wanted = cells(swept.experiment)[20].slug
+    wanted = made_up.tickets(swept)[20]
     assert len(choice.options) == 159
     choice.select_by_value(wanted)
     until(lambda: wanted in browser.find_element(By.CSS_SELECTOR, "#learning svg").text)

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sweep.experiment_file import load
-from sweep.masks import Level
-from sweep.plan import Cell, cells, epochs_of, levels
-from sweep.store import Store
+from sweep.experiment import Experiment, point
+from sweep.experiment.file import load
+from sweep.graph.home import Home
+from sweep.graph.plan import graph_of, levels
+from sweep.graph.training import Mask, Start, Training
+from sweep.pruning.masks import Level
 from tests import made_up
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each control
-    "cifar10_mobilenet_v2": {"ticket": 7 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "finetune"), 2 * 3)},
-    "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "finetune": 3 * 3},
+    "cifar10_mobilenet_v2": {"ticket": 7 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 2 * 3)},
+    "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "lr_rewind": 3 * 3},
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
     "imagenet_mobilenet_v2": {"ticket": 12 * 9, "fresh": 2, "shuffled": 2},
+    "study_mobilenet_v2": {"ticket": 5 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 5 * 3)},
 }
 EPOCHS = {  # of all cells together: T - k of each
     "cifar10_mobilenet_v2": 3 * (7 * (30 + 29 + 28 + 25 + 20) + 2 * 30 + 3 * 2 * 28),
     "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 2 * 3 * 172),
     "dry_run": 3 * (18 + 15) + 18 + 18,
     "imagenet_mobilenet_v2": 12 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
+    "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),
 }
 
 
-def planned(**prune) -> list[Cell]:
-    return cells(made_up.experiment(**prune))
+def pruned(experiment: Experiment) -> list[Training]:
+    """Tickets and controls, in the order of the plan."""
+    return [training for training in graph_of(experiment) if training.mask]
 
 
-def of_kind(kind: str, plan: list[Cell]) -> set[tuple[str, int]]:
-    return {(str(cell.level), cell.rewind_epoch) for cell in plan if cell.kind == kind}
+def planned(**prune) -> list[Training]:
+    return pruned(made_up.experiment(**prune))
+
+
+def of_kind(kind: str, plan: list[Training]) -> set[tuple[str, int]]:
+    return {(str(one.mask.level), one.begin.count) for one in plan if one.kind == kind}
 
 
 # ---- which cells
@@ -42,25 +52,25 @@ def of_kind(kind: str, plan: list[Cell]) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_experiments_have_the_cells_one_counts_by_hand(name):
-    plan = cells(load(EXPERIMENTS / f"{name}.yaml"))
+    plan = pruned(load(EXPERIMENTS / f"{name}.yaml"))
     assert Counter(cell.kind for cell in plan) == SHIPPED[name]
 
 
 @pytest.mark.parametrize("name", EPOCHS)
 def test_the_shipped_experiments_train_the_epochs_one_counts_by_hand(name):
     experiment = load(EXPERIMENTS / f"{name}.yaml")
-    assert sum(epochs_of(cell, experiment) for cell in cells(experiment)) == EPOCHS[name]
+    assert sum(one.epochs for one in pruned(experiment)) == EPOCHS[name]
 
 
 def test_every_level_meets_every_rewind_epoch_once():
-    plan = planned(quantiles=(0.5, 0.9), rewind_epochs=(0, 1, 3))
+    plan = planned(quantiles=(0.5, 0.9), rewind=made_up.points(0, 1, 3))
     assert of_kind("ticket", plan) == {(q, k) for q in ("q0.5", "q0.9") for k in (0, 1, 3)}
     assert len(plan) == 6
 
 
 def test_every_seed_has_the_whole_grid():
-    plan = cells(made_up.experiment(seeds=(0, 3), controls=("fresh", "random")))
-    by_seed = {seed: {(c.kind, c.level, c.rewind_epoch) for c in plan if c.seed == seed} for seed in (0, 3)}
+    plan = pruned(made_up.experiment(seeds=(0, 3), controls=("fresh", "random")))
+    by_seed = {seed: {(c.kind, c.mask.level, c.begin) for c in plan if c.seed == seed} for seed in (0, 3)}
     assert by_seed[0] == by_seed[3]
     assert len(plan) == 2 * len(by_seed[0]) == 2 * (4 + 2 + 4)
 
@@ -74,27 +84,27 @@ def test_controls_cover_the_whole_grid_unless_they_have_their_own():
     assert of_kind("shuffled", plan) == of_kind("ticket", plan)
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "random", "finetune"])
+@pytest.mark.parametrize("kind", ["shuffled", "random", "lr_rewind"])
 def test_controls_keep_to_their_own_grid(kind):
     plan = planned(
         quantiles=(0.5, 0.8, 0.9),
-        rewind_epochs=(0, 1, 2),
+        rewind=made_up.points(0, 1, 2),
         controls=(kind,),
         control_quantiles=(0.5, 0.9),
-        control_rewind_epochs=(1, 2),
+        control_rewind=made_up.points(1, 2),
     )
     assert of_kind(kind, plan) == {("q0.5", 1), ("q0.5", 2), ("q0.9", 1), ("q0.9", 2)}
     assert len(of_kind("ticket", plan)) == 9
 
 
 def test_a_fresh_initialization_is_trained_from_epoch_0_only():
-    plan = planned(rewind_epochs=(1, 2), controls=("fresh",), control_rewind_epochs=(2,))
+    plan = planned(rewind=made_up.points(1, 2), controls=("fresh",), control_rewind=made_up.points(2))
     assert of_kind("fresh", plan) == {("q0.5", 0), ("q0.9", 0)}
     assert len(plan) == 4 + 2
 
 
 def test_thresholds_are_levels_beside_the_quantiles():
-    plan = planned(quantiles=(0.5,), thresholds=(0.01, 2.0), rewind_epochs=(0,), controls=("random",))
+    plan = planned(quantiles=(0.5,), thresholds=(0.01, 2.0), rewind=made_up.points(0), controls=("random",))
     assert of_kind("ticket", plan) == of_kind("random", plan) == {("q0.5", 0), ("t0.01", 0), ("t2.0", 0)}
     assert levels(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,)).prune) == [
         Level("quantile", 0.5),
@@ -103,7 +113,7 @@ def test_thresholds_are_levels_beside_the_quantiles():
 
 
 def test_control_quantiles_leave_thresholds_to_the_tickets():
-    plan = planned(thresholds=(0.01,), rewind_epochs=(0,), controls=("random",), control_quantiles=(0.9,))
+    plan = planned(thresholds=(0.01,), rewind=made_up.points(0), controls=("random",), control_quantiles=(0.9,))
     assert of_kind("random", plan) == {("q0.9", 0)}
     assert ("t0.01", 0) in of_kind("ticket", plan)
 
@@ -114,53 +124,115 @@ def test_control_quantiles_leave_thresholds_to_the_tickets():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_longest_cells_come_first(name):
     experiment = load(EXPERIMENTS / f"{name}.yaml")
-    epochs = [epochs_of(cell, experiment) for cell in cells(experiment)]
+    epochs = [one.epochs for one in pruned(experiment)]
     assert epochs == sorted(epochs, reverse=True)
     assert epochs[0] > epochs[-1]
 
 
 def test_the_longest_cells_come_first_whatever_the_order_in_the_file():
-    assert [c.rewind_epoch for c in planned(quantiles=(0.5,), rewind_epochs=(2, 0, 3, 1))] == [0, 1, 2, 3]
+    assert [one.begin.count for one in planned(quantiles=(0.5,), rewind=made_up.points(2, 0, 3, 1))] == [0, 1, 2, 3]
 
 
 def test_a_cell_rewound_to_epoch_k_trains_what_is_left():
-    experiment = made_up.experiment()  # of 4 epochs
-    assert [epochs_of(Cell("ticket", Level("quantile", 0.5), k, 0), experiment) for k in (0, 1, 3)] == [4, 3, 1]
+    assert [one.epochs for one in planned(quantiles=(0.5,), rewind=made_up.points(0, 1, 3))] == [4, 3, 1]  # of 4
 
 
 # ---- under which names
 
 
-def test_the_names_of_cells_never_change():
+def test_the_words_for_trainings_never_change():
     """They name results that exist."""
-    plan = cells(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh", "finetune"), seeds=(7,)))
-    assert [cell.slug for cell in plan] == [
+    plan = pruned(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh", "lr_rewind"), seeds=(7,)))
+    assert [one.slug for one in plan] == [
         "ticket-q0.5-k0-seed7",
         "ticket-t0.01-k0-seed7",
         "fresh-q0.5-k0-seed7",
         "fresh-t0.01-k0-seed7",
-        "finetune-q0.5-k0-seed7",
-        "finetune-t0.01-k0-seed7",
-        "ticket-q0.5-k2-seed7",
-        "ticket-t0.01-k2-seed7",
-        "finetune-q0.5-k2-seed7",
-        "finetune-t0.01-k2-seed7",
+        "lr_rewind-q0.5-k0-seed7",
+        "lr_rewind-t0.01-k0-seed7",
+        "ticket-q0.5-k2ep-seed7",
+        "ticket-t0.01-k2ep-seed7",
+        "lr_rewind-q0.5-k2ep-seed7",
+        "lr_rewind-t0.01-k2ep-seed7",
     ]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_no_two_cells_share_a_path(name):
-    home = Store(Path("results"), load(EXPERIMENTS / f"{name}.yaml"))
-    plan = cells(home.experiment)
-    assert len({home.cell(cell.slug) for cell in plan}) == len(plan)
+def test_no_two_trainings_share_a_folder(name):
+    home = Home(Path("results") / name, load(EXPERIMENTS / f"{name}.yaml"))
+    assert len({home.folder(one) for one in home.graph}) == len({one.slug for one in home.graph}) == len(home.graph)
 
 
 def test_levels_that_differ_in_the_last_digit_have_names_of_their_own():
     near = (0.1, 0.1 + 2**-56, 0.3, 0.1 + 0.2)
-    plan = planned(quantiles=near, thresholds=near, rewind_epochs=(0,))
-    assert len({cell.slug for cell in plan}) == 8
+    plan = planned(quantiles=near, thresholds=near, rewind=made_up.points(0))
+    assert len({one.name for one in plan}) == 8
 
 
-def test_a_name_is_one_folder_below_that_of_the_cells():
+def test_a_name_is_one_folder():
     plan = planned(quantiles=(1e-7,), thresholds=(1e-30, 12345.678), controls=("fresh", "shuffled"))
-    assert all(Path(cell.slug).name == cell.slug for cell in plan)
+    assert all(Path(one.name).name == one.name for one in plan)
+
+
+# ---- growing
+
+
+def names(**prune) -> set[str]:
+    return {one.name for one in graph_of(made_up.experiment(**prune))}
+
+
+@pytest.mark.parametrize(
+    ("more", "new"),
+    [({"quantiles": (0.5, 0.7, 0.9)}, 2), ({"rewind": made_up.points(0, 1, 2)}, 2), ({"controls": ("fresh",)}, 2),
+     ({"seeds": (0, 1)}, 5)],
+)  # fmt: skip
+def test_a_grown_experiment_keeps_the_names_of_what_it_had(more, new):
+    assert names() < names(**more) and len(names(**more)) == len(names()) + new
+
+
+def test_the_order_in_the_file_changes_no_name():
+    assert names(quantiles=(0.9, 0.5), rewind=made_up.points(2, 0)) == names()
+
+
+def test_experiments_of_one_recipe_share_their_dense_run_and_of_another_nothing():
+    other = made_up.experiment("other", quantiles=(0.3,))
+    assert {one.kind for one in graph_of(other) if one.name in names()} == {"dense"}
+    longer = replace(other, recipe=replace(other.recipe, epochs=5))
+    assert not {one.name for one in graph_of(longer)} & names()
+
+
+# ---- the graph
+
+
+def test_tickets_come_after_the_dense_run_they_start_from():
+    graph = graph_of(made_up.experiment(seeds=(0, 1), controls=("fresh", "random", "lr_rewind")))
+    assert [one.generation for one in graph] == [0, 0] + [1] * (len(graph) - 2)
+    for one in graph:
+        assert [need.slug for need in one.needs] == ([f"dense-seed{one.seed}"] if one.mask else [])
+
+
+def test_the_points_others_start_from_are_known():
+    graph = graph_of(made_up.experiment(rewind=(point(0), point("500it"), point("2ep"))))
+    assert {str(at) for at in graph.points_of(graph.dense[0])} == {"500it", "2ep", "end"}  # 0 is an initialization
+
+
+def test_a_chain_of_rounds_is_named_in_no_time_and_each_round_otherwise():
+    """Every round holds its ancestors twice, by mask and start: compared field by field they would explode."""
+    experiment = made_up.experiment()
+    rounds = [graph_of(experiment).dense[0]]
+    for number in range(60):
+        mask = Mask(Level("quantile", 0.1 + number / 100), rounds[-1])
+        rounds.append(replace(rounds[0], start=Start(of=rounds[-1]), mask=mask))
+    assert len({one.name for one in rounds}) == 61 and rounds[-1].generation == 60
+    assert rounds[-1] == replace(rounds[-1]) and rounds[-1] != rounds[-2]
+
+
+def test_each_control_differs_from_its_ticket_in_one_thing():
+    kinds = ("fresh", "shuffled", "random", "lr_rewind")
+    graph = graph_of(made_up.experiment(quantiles=(0.9,), rewind=made_up.points(0, 2), controls=kinds))
+    for kind, field, k in (("fresh", "start", "0"), ("shuffled", "mask", "2ep"), ("random", "mask", "2ep"),
+                           ("lr_rewind", "start", "2ep")):  # fmt: skip
+        ticket, control = graph[f"ticket-q0.9-k{k}-seed0"], graph[f"{kind}-q0.9-k{k}-seed0"]
+        apart = [name for name in ("model", "data", "recipe", "seed", "start", "begin", "mask")
+                 if getattr(ticket, name) != getattr(control, name)]  # fmt: skip
+        assert apart == [field], kind

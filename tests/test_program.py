@@ -59,7 +59,7 @@ def test_the_next_cell_is_loaded_and_not_compiled_again(program):
 def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whole_ones(devices, tmp_path, monkeypatch):
     from models import Network
     from sweep.data import open_dataset
-    from sweep.program import Program
+    from sweep.training.program import Program
 
     seen, apply = [], Network.apply
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import recipe as recipes
 from sweep.experiment import Recipe
-from sweep.experiment_file import load
+from sweep.experiment.file import load
+from sweep.training import schedule as recipes
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 

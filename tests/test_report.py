@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from sweep import store
+from sweep import files as store
+from sweep.graph.home import Home
+from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
 from sweep.report.figures import averaged, curves, heat_map, write_figures
-from sweep.report.results import Row, collect, write_csv
-from sweep.store import Store
 from tests import made_up
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 COLUMNS = [
-    "kind", "seed", "rewind_epoch", "quantile", "threshold", "density", "kept", "prunable", "epochs",
+    "training", "kind", "seed", "rewind", "quantile", "threshold", "density", "kept", "prunable", "epochs",
     "test_top1", "test_top5", "test_loss", "validation_top1", "state",
 ]  # fmt: skip
 ALWAYS = ["report.html", "results.csv", "results.tex"]
@@ -28,7 +28,7 @@ ALWAYS = ["report.html", "results.csv", "results.tex"]
 @pytest.fixture
 def home(tmp_path):
     """Two quantiles at two rewind epochs, and a control; nothing done yet."""
-    return Store(tmp_path, made_up.experiment(controls=("shuffled",), control_rewind_epochs=(2,)))
+    return Home(tmp_path / "small", made_up.experiment(controls=("shuffled",), control_rewind=made_up.points(2)))
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def unfinished(home):
     """The dense run and two tickets are done, one has failed, one has begun, the rest waits."""
     made_up.finish(home, "dense-seed0", 0.75)
     made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, **DONE)
-    made_up.finish(home, "ticket-q0.5-k2-seed0", 0.8, **DONE, epochs=2)
+    made_up.finish(home, "ticket-q0.5-k2ep-seed0", 0.8, **DONE, epochs=2)
     made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan in epoch 2, step 3 of 9")
-    made_up.epochs(home.cell("ticket-q0.9-k2-seed0"), 1)
-    (home.cell("ticket-q0.9-k2-seed0") / "checkpoint.h5").touch()
+    made_up.epochs(home.folder_of("ticket-q0.9-k2ep-seed0"), 1)
+    (home.folder_of("ticket-q0.9-k2ep-seed0") / "checkpoint.h5").touch()
     return home
 
 
@@ -48,29 +48,31 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def row(kind: str = "ticket", top1: float = 0.5, **changes) -> Row:
-    settings = {"seed": 0, "rewind_epoch": 0, "quantile": 0.5, "density": 0.5, "state": "done"} | changes
-    return Row(kind, test_top1=top1, **settings)
+    settings = {"seed": 0, "rewind": "0", "quantile": 0.5, "density": 0.5, "state": "done"} | changes
+    return Row("", kind, test_top1=top1, **settings)
 
 
 # ---- rows
 
 
 def test_there_is_a_row_for_every_training_finished_or_not(unfinished):
-    assert [(r.kind, r.quantile, r.rewind_epoch, r.state) for r in collect(unfinished)] == [
-        ("dense", None, 0, "done"),
-        ("ticket", 0.5, 0, "done"),
-        ("ticket", 0.9, 0, "failed"),
-        ("ticket", 0.5, 2, "done"),
-        ("ticket", 0.9, 2, "begun"),
-        ("shuffled", 0.5, 2, "waiting"),
-        ("shuffled", 0.9, 2, "waiting"),
+    assert [(r.kind, r.quantile, r.rewind, r.state) for r in collect(unfinished)] == [
+        ("dense", None, "0", "done"),
+        ("ticket", 0.5, "0", "done"),
+        ("ticket", 0.9, "0", "failed"),
+        ("ticket", 0.5, "2ep", "done"),
+        ("ticket", 0.9, "2ep", "begun"),
+        ("shuffled", 0.5, "2ep", "waiting"),
+        ("shuffled", 0.9, "2ep", "waiting"),
     ]
 
 
 def test_a_finished_ticket_has_all_its_numbers(unfinished):
-    (found,) = [r for r in collect(unfinished) if (r.quantile, r.rewind_epoch) == (0.5, 2) and r.kind == "ticket"]
+    (found,) = [r for r in collect(unfinished) if (r.quantile, r.rewind) == (0.5, "2ep") and r.kind == "ticket"]
+    name = unfinished.training("ticket-q0.5-k2ep-seed0").name
     assert found == Row(
-        "ticket", 0, 2, 0.5, 0.0125, 0.5, 50, 100, 2, 0.8, 0.99, 0.25, validation_top1=0.8 - 0.01, state="done"
+        name, "ticket", 0, "2ep", 0.5, 0.0125, 0.5, 50, 100, 2, 0.8, 0.99, 0.25, validation_top1=0.8 - 0.01,
+        state="done",
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def test_without_validation_images_there_is_no_validation_accuracy(home):
 
 
 def test_an_absolute_threshold_is_told_before_its_cell_is_done(tmp_path):
-    home = Store(tmp_path, made_up.experiment(quantiles=(), thresholds=(0.02,), rewind_epochs=(0,)))
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(), thresholds=(0.02,), rewind=made_up.points(0)))
     waiting = collect(home)[1]
     assert (waiting.quantile, waiting.threshold, waiting.density) == (None, 0.02, None)
     made_up.finish(home, "ticket-t0.02-k0-seed0", 0.5, **DONE | {"threshold": 0.02})
@@ -99,7 +101,7 @@ def test_an_absolute_threshold_is_told_before_its_cell_is_done(tmp_path):
 
 
 def test_every_seed_has_rows_of_its_own(tmp_path):
-    home = Store(tmp_path, made_up.experiment(seeds=(0, 4)))
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 4)))
     made_up.finish(home, "dense-seed4", 0.6)
     assert [(r.kind, r.seed, r.state) for r in collect(home)[:2]] == [("dense", 0, "waiting"), ("dense", 4, "done")]
     assert [r.seed for r in collect(home)].count(4) == 1 + 4
@@ -177,7 +179,7 @@ def test_the_figures_are_pictures_that_can_be_printed(unfinished):
 def test_the_figures_say_what_they_show(unfinished):
     write_report(unfinished)
     accuracy, heat = (svg_words(unfinished.report / f"{name}.svg") for name in ("accuracy", "heatmap"))
-    for words in ("small", "dense network", "ticket, rewound to epoch 0", "ticket, rewound to epoch 2"):
+    for words in ("small", "dense network", "ticket, rewound to 0", "ticket, rewound to 2ep"):
         assert words in accuracy
     assert not any("shuffled" in words for words in accuracy)  # none is done
     for words in ("small", "dense network: 75.00 %", "70.00", "80.00", "50 %"):
@@ -197,7 +199,7 @@ def test_with_only_the_dense_run_done_the_report_has_no_figures(home):
 
 
 def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
-    made_up.finish(home, "shuffled-q0.5-k2-seed0", 0.4, **DONE)
+    made_up.finish(home, "shuffled-q0.5-k2ep-seed0", 0.4, **DONE)
     assert [path.name for path in write_figures(home, collect(home))] == ["accuracy.png", "accuracy.svg"]
 
 
@@ -212,7 +214,7 @@ def test_points_are_the_mean_over_seeds():
 def test_points_of_different_kind_level_or_rewind_epoch_are_not_mixed():
     rows = [
         row(),
-        row(rewind_epoch=2),
+        row(rewind="2ep"),
         row("shuffled"),
         row(quantile=0.9),
         row(quantile=None, threshold=0.5),  # a threshold that is as large as a quantile
@@ -226,11 +228,11 @@ def test_thresholds_of_a_quantile_differ_between_seeds_and_are_one_point_all_the
 
 
 def test_controls_are_dashed_and_tickets_are_not():
-    points = averaged([row(), row("fresh"), row("finetune", rewind_epoch=2)])
+    points = averaged([row(), row("fresh"), row("lr_rewind", rewind="2ep")])
     assert {p["line"]: p["control"] for p in points} == {
-        "ticket, rewound to epoch 0": False,
+        "ticket, rewound to 0": False,
         "control: fresh initialization": True,
-        "control: final weights, schedule of epoch 2": True,
+        "learning-rate rewinding to 2ep": True,
     }
 
 
@@ -242,13 +244,13 @@ def test_the_curves_have_the_dense_network_across_when_it_is_known():
 
 
 def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
-    rows = [row(quantile=q, density=1 - q, rewind_epoch=k) for k in (0, 2) for q in (0.9, 0.5, 0.99)]
+    rows = [row(quantile=q, density=1 - q, rewind=k) for k in ("0", "2ep") for q in (0.9, 0.5, 0.99)]
     chart = heat_map(rows, [], "title").to_dict()
     assert chart["layer"][0]["encoding"]["y"]["sort"] == ["50 %", "10 %", "1 %"]
 
 
 def test_a_damaged_result_is_refused_by_name(unfinished):
-    path = unfinished.cell("ticket-q0.5-k0-seed0") / "result.json"
+    path = unfinished.folder_of("ticket-q0.5-k0-seed0") / "result.json"
     path.write_text('{"test": {"top1"')
     assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: not readable as JSON")
     store.write_json(path, {"test": {"top1": 0.5, "top5": 0.9, "loss": 1.0}, "validation": {}})

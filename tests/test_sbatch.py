@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from slurm import sbatch
+from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment, check
-from sweep.plan import cells
+from sweep.graph.plan import graph_of
+from sweep.graph.training import Mask, Start
+from sweep.pruning.masks import Level
 from tests import made_up
 
 GOLDEN = Path(__file__).parent / "golden"
-FOLDER = Path("results/small-0123abcdef")
+FOLDER = Path("results/small")
 PARTS = ("dense", "masks", "cells", "report")
 
 CLUSTER = Cluster(
@@ -37,15 +40,21 @@ CLUSTER = Cluster(
 
 
 def asking(cluster: Cluster = CLUSTER, **changes) -> Experiment:
-    """The small experiment on a cluster."""
+    """The small experiment on a cluster; batch norm sees two images, so that four devices can share a batch of 8."""
     experiment = dataclasses.replace(made_up.experiment(**changes), cluster=cluster)
+    experiment = dataclasses.replace(experiment, recipe=dataclasses.replace(experiment.recipe, norm_images=2))
     check(experiment)
     return experiment
 
 
 def script(part: str, experiment: Experiment, folder: Path = FOLDER) -> str:
     """The text of one job of the whole sweep."""
-    return next(job.text for job in sbatch.chain(experiment, folder, sbatch.everything(experiment)) if job.part == part)
+    return next(job.text for job in chain(experiment, folder) if job.part == part)
+
+
+def chain(experiment: Experiment, folder: Path = FOLDER, **limits) -> list[sbatch.Job]:
+    """The jobs of a sweep of which nothing is done."""
+    return sbatch.chain(experiment, folder, graph_of(experiment).trainings, **limits)
 
 
 def options(text: str) -> list[str]:
@@ -70,6 +79,15 @@ def work(text: str) -> list[str]:
 def test_the_text_of_a_script_is_pinned(part):
     """Where a change is meant, write the new text to tests/golden and read the difference."""
     assert script(part, asking()) == (GOLDEN / f"{part}.sh").read_text()
+
+
+def test_a_recipe_that_normalises_the_whole_batch_takes_one_device_wherever_it_runs():
+    whole = asking()
+    whole = dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, norm_images=0))
+    one = dataclasses.replace(whole, cluster=dataclasses.replace(CLUSTER, gpus_per_cell=1))
+    assert {option(script(part, one), "gres") for part in ("dense", "cells")} == {"gpu:1"}
+    with pytest.raises(Refused, match="batch norm sees 8 images together"):
+        script("cells", whole)
 
 
 def test_a_cell_of_as_many_gpus_as_the_dense_run_needs_nothing_compiled_ahead():
@@ -118,6 +136,7 @@ def test_dense_run_and_cells_have_time_limits_of_their_own():
 @pytest.mark.parametrize("part", PARTS)
 def test_setup_lines_come_before_the_work_and_faults_end_the_script(part):
     lines = work(script(part, asking()))
+    lines = lines[lines.index("set -eo pipefail") :]
     assert lines[:3] == ["set -eo pipefail", "module load cuda", "source .venv/bin/activate"]
     assert any("lottery" in line for line in lines[3:])
 
@@ -151,12 +170,13 @@ def test_memory_is_multiplied_in_its_unit(each, four):
 # ---- arrays
 
 
-def test_the_array_numbers_the_cells_of_the_plan():
+def test_the_array_lists_the_trainings_of_the_plan_by_name():
     experiment = asking(controls=("fresh", "random"))
-    indices, _, _ = (option(script("cells", experiment), "array") or "").partition("%")
-    assert indices == "0-9"
-    assert len(cells(experiment)) == 10
-    assert '--index "$SLURM_ARRAY_TASK_ID"' in script("cells", experiment)
+    text = script("cells", experiment)
+    assert (option(text, "array") or "").partition("%")[0] == "0-9"
+    names = [one.name for one in graph_of(experiment) if one.mask]
+    assert [line.strip() for line in text.partition("tasks=(\n")[2].partition("\n)")[0].splitlines()] == names
+    assert 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"' in text and '"$task" --restarts 5' in text
 
 
 @pytest.mark.parametrize(
@@ -185,10 +205,14 @@ def bash(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("task", "seed"), [("0", "3"), ("2", "8")])
-def test_every_element_of_the_dense_array_trains_its_own_seed(task, seed, tmp_path):
-    text = script("dense", asking(Cluster(), seeds=(3, 5, 8)), tmp_path / "a folder")
-    heard = bash(text, SLURM_ARRAY_TASK_ID=task).stdout.splitlines()
-    assert heard[1:6] == ["train", str(tmp_path / "a folder"), "--seed", seed, "--restarts"]
+def test_every_element_trains_its_own_and_writes_its_own_log(task, seed, tmp_path):
+    experiment = asking(Cluster(), seeds=(3, 5, 8))
+    folder = tmp_path / "a folder" / "small"
+    sbatch.write_scripts(folder, [])
+    assert bash(script("dense", experiment, folder), SLURM_ARRAY_TASK_ID=task).stdout == ""
+    name = graph_of(experiment)[f"dense-seed{seed}"].name
+    heard = (tmp_path / "a folder" / "slurm" / "logs" / f"{name}.out").read_text().splitlines()
+    assert heard[1:5] == ["train", str(folder), name, "--restarts"]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +229,19 @@ def test_every_element_of_the_dense_array_trains_its_own_seed(task, seed, tmp_pa
         (255, False),
     ],
 )
-def test_only_what_was_killed_is_requeued_and_alone(status, again):
+def test_only_what_was_killed_is_requeued_and_alone(status, again, tmp_path):
     """130 without a warning: a person stopped it. 143: scancel."""
-    heard = bash(script("cells", asking(Cluster())), RETURN=str(status), SLURM_ARRAY_TASK_ID="3")
-    assert heard.returncode == status
-    assert ("scontrol requeue 17_3" in heard.stdout) == again
+    sbatch.write_scripts(tmp_path / "small", [])
+    text = script("cells", asking(Cluster()), tmp_path / "small")
+    assert bash(text, RETURN=str(status), SLURM_ARRAY_TASK_ID="3").returncode == status
+    (log,) = (tmp_path / "slurm" / "logs").iterdir()
+    assert ("scontrol requeue 17_3" in log.read_text()) == again
 
 
 def test_after_a_warning_the_work_is_told_to_save_and_goes_on_in_another_turn(tmp_path):
     """A real signal to a real bash; the work takes half a second to save itself."""
-    text = script("cells", asking(Cluster())).replace("lottery ticket", "worker")
+    text = script("cells", asking(Cluster())).replace("lottery train", "worker")
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("exec "))
     worker = "bash -c 'trap \"sleep 0.5; echo saved; exit 130\" USR1; echo ready; while :; do sleep 0.05; done'"
     fakes = f'worker() {{ exec {worker}; }}\nscontrol() {{ echo "scontrol $*"; exit 0; }}\n'
     process = subprocess.Popen(
@@ -229,8 +256,11 @@ def test_after_a_warning_the_work_is_told_to_save_and_goes_on_in_another_turn(tm
 
 
 def test_a_log_is_named_by_the_cell_so_that_every_job_of_it_appends_to_the_same():
-    assert option(script("cells", asking()), "output") == f"{FOLDER}/slurm/logs/cells-%a.out"
-    assert option(script("dense", asking()), "output") == f"{FOLDER}/slurm/logs/dense-%a.out"
+    for part in ("cells", "dense"):
+        assert 'exec >> results/slurm/logs/"$task.out" 2>&1' in script(part, asking())
+        assert (
+            option(script(part, asking()), "output") == f"results/slurm/logs/small-{part}.out"
+        )  # what bash says before
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -243,7 +273,7 @@ def test_a_requeued_job_goes_on_in_its_log(part):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_folder_with_a_space_stays_one_word(part):
-    folder = Path("my results/small-0123abcdef")
+    folder = Path("my results/small")
     (line,) = [line for line in work(script(part, asking(), folder)) if "lottery " in line]
     assert str(folder) in shlex.split(line)
 
@@ -251,53 +281,79 @@ def test_a_folder_with_a_space_stays_one_word(part):
 @pytest.mark.parametrize("part", PARTS)
 def test_a_log_in_a_folder_with_a_space_stays_one_word(part):
     """sbatch reads quotes in its #SBATCH lines as a shell would."""
-    text = script(part, asking(), Path("my results/small-0123abcdef"))
+    text = script(part, asking(), Path("my results/small"))
     words = [word for line in options(text) for word in shlex.split(line)]
-    assert f"--output=my results/small-0123abcdef/slurm/logs/{part}" in " ".join(words)
+    assert f"--output=my results/slurm/logs/small-{part}" in " ".join(words)
     assert all(word.startswith("--") for word in words)
 
 
 def test_a_sweep_without_cells_has_no_array():
     experiment = asking(quantiles=())
-    assert [job.part for job in sbatch.chain(experiment, FOLDER, sbatch.everything(experiment))] == [
+    assert [job.part for job in chain(experiment)] == [
         "dense", "masks", "report",
     ]  # fmt: skip
 
 
 def many(count: int) -> Experiment:
-    return asking(Cluster(), quantiles=tuple(i / count for i in range(count)), rewind_epochs=(0,))
+    return asking(Cluster(), quantiles=tuple(i / count for i in range(count)), rewind=made_up.points(0))
 
 
 def test_cells_beyond_the_largest_array_go_into_a_chain_of_arrays_that_start_at_0():
-    experiment = many(120)
-    chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), max_array_size=50)
-    arrays = [job for job in chain if job.part == "cells"]
-    assert [(job.name, job.first, len(job.indices)) for job in arrays] == [
-        ("cells", 0, 50), ("cells-50", 50, 50), ("cells-100", 100, 20),
+    arrays = [job for job in chain(many(120), max_array_size=50) if job.part == "cells"]
+    assert [(job.name, len(job.tasks), job.indices[:2]) for job in arrays] == [
+        ("cells", 50, (0, 1)), ("cells-2", 50, (0, 1)), ("cells-3", 20, (0, 1)),
     ]  # fmt: skip
     assert [option(job.text, "array") for job in arrays] == ["0-49%80", "0-49%80", "0-19%80"]
-    assert '--index "$((50 + SLURM_ARRAY_TASK_ID))"' in arrays[1].text
     assert [job.waits for job in arrays] == [
         (("afterok", "masks"),), (("afterok", "masks"), ("afterany", "cells")),
-        (("afterok", "masks"), ("afterany", "cells-50")),
+        (("afterok", "masks"), ("afterany", "cells-2")),
     ]  # fmt: skip
-    logs = {option(job.text, "output") for job in arrays}
-    assert len(logs) == 3, "two arrays would write to the same logs"
+    assert len({name for job in arrays for name in job.tasks}) == 120
 
 
-def test_only_missing_cells_are_in_the_array():
-    missing = sbatch.Missing(dense=(), masks=False, cells=(0, 1, 3))
-    (array, report) = sbatch.chain(asking(), FOLDER, missing)
-    assert option(array.text, "array") == "0-1,3%4" and report.part == "report"
+def test_only_what_is_missing_is_in_the_array():
+    some = [one for one in graph_of(asking()) if one.mask][1:]
+    array, report = sbatch.chain(asking(), FOLDER, some, masks=False)
+    assert option(array.text, "array") == "0-2%4" and report.part == "report"
+    assert array.tasks == tuple(one.name for one in some)
 
 
 def test_where_the_user_may_not_submit_them_all_the_last_job_submits_the_rest():
-    experiment = many(120)
-    chain = sbatch.chain(experiment, FOLDER, sbatch.everything(experiment), room=60)
-    assert [job.part for job in chain] == ["dense", "masks", "cells", "rest"]
-    assert len(chain[2].indices) == 60 - 1 - 1 - 1
-    assert f"lottery sweep {FOLDER} --on slurm --untried" in chain[3].text
-    assert chain[3].waits == (("afterany", "cells"), ("afterany", "masks"))
+    jobs = chain(many(120), room=60)
+    assert [job.part for job in jobs] == ["dense", "masks", "cells", "rest"]
+    assert len(jobs[2].tasks) == 60 - 1 - 1 - 1
+    assert f"lottery sweep {FOLDER} --on slurm --untried" in jobs[3].text
+    assert jobs[3].waits == (("afterany", "cells"), ("afterany", "masks"))
+
+
+def rounds(count: int, seeds: tuple[int, ...]):
+    """A graph of chains: each training takes its mask from the one before of its seed."""
+    last = {one.seed: one for one in graph_of(asking(quantiles=(), seeds=seeds))}
+    dense, out = dict(last), list(last.values())
+    for number in range(1, count + 1):
+        for seed in seeds:
+            mask = Mask(Level("quantile", 0.1 * number), last[seed])
+            last[seed] = dataclasses.replace(dense[seed], start=Start(seed=seed), mask=mask)
+        out += last.values()
+    return out
+
+
+def test_of_a_chain_of_rounds_each_element_waits_for_its_own_forerunner():
+    jobs = sbatch.chain(asking(seeds=(0, 1, 2)), FOLDER, rounds(3, (0, 1, 2)))
+    assert [(job.name, job.waits) for job in jobs] == [
+        ("dense", ()),
+        ("masks", (("afterany", "dense"),)),
+        ("cells", (("afterok", "masks"),)),
+        ("generation2", (("aftercorr", "cells"),)),
+        ("generation3", (("aftercorr", "generation2"),)),
+        ("report", (("afterany", "generation3"), ("afterany", "masks"))),
+    ]
+
+
+def test_where_elements_do_not_line_up_the_whole_generation_is_waited_for():
+    chains = rounds(2, (0, 1, 2))
+    jobs = {job.name: job for job in sbatch.chain(asking(seeds=(0, 1, 2)), FOLDER, [*chains[:6], *chains[:5:-1]])}
+    assert jobs["generation2"].waits == (("afterany", "cells"),)
 
 
 def test_a_container_stands_before_every_command():
@@ -309,8 +365,7 @@ def test_a_container_stands_before_every_command():
 def test_the_commands_submit_the_scripts_each_after_the_one_before_and_keep_folders_with_spaces_whole():
     """Run by bash, with an sbatch that repeats its arguments and gives job numbers."""
     fake = 'sbatch() { printf "%s|" "$@" >&2; echo >&2; echo $((100 + $#)); }\n'
-    chain = sbatch.chain(asking(), Path("my results"), sbatch.everything(asking()))
-    text = fake + sbatch.commands(Path("my results"), chain)
+    text = fake + sbatch.commands(Path("my results"), chain(asking(), Path("my results")))
     heard = subprocess.run(["bash", "-eu"], input=text, text=True, capture_output=True, check=True)
     assert heard.stderr.splitlines() == [
         "--parsable|my results/slurm/dense.sh|",
@@ -321,8 +376,9 @@ def test_the_commands_submit_the_scripts_each_after_the_one_before_and_keep_fold
 
 
 def test_written_scripts_lie_where_the_commands_look_with_a_folder_for_their_logs(tmp_path):
-    chain = sbatch.chain(asking(), tmp_path, sbatch.everything(asking()))
-    paths = sbatch.write_scripts(tmp_path, chain)
-    assert [path.read_text() for path in paths] == [job.text for job in chain]
-    assert all(str(path) in sbatch.commands(tmp_path, chain) for path in paths)
-    assert all(Path(option(job.text, "output") or "").parent.is_dir() for job in chain)
+    folder = tmp_path / "small"
+    jobs = chain(asking(), folder)
+    paths = sbatch.write_scripts(folder, jobs)
+    assert [path.read_text() for path in paths] == [job.text for job in jobs]
+    assert all(str(path) in sbatch.commands(folder, jobs) for path in paths)
+    assert all(Path(option(job.text, "output") or "").parent.is_dir() for job in jobs)

@@ -14,15 +14,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep import claim, search, store, tuning
+from sweep import files as store
 from sweep.cli.tune import elements_to_submit
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Track
-from sweep.experiment_file import dump, load
+from sweep.experiment.file import dump, load
+from sweep.graph import claim
+from sweep.tuning import search
+from sweep.tuning import trials as tuning
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, lottery
+from tests.sweeping import LOTTERY, home_of, lottery
 from tests.wandb_server import serving
 
 RANDOM = {
@@ -106,7 +109,7 @@ def test_bayes_needs_the_server(tmp_path):
     "path", sorted((Path(__file__).parents[1] / "experiments/sweeps").glob("*.yaml")), ids=lambda p: p.stem
 )
 def test_the_searches_that_are_shipped_make_trials_of_the_experiments_of_their_name(path):
-    from sweep import experiment_file
+    from sweep.experiment import file as experiment_file
 
     experiment = experiment_file.load(path.parents[1] / path.name)
     for trial in search.trials(search.read(path), experiment):
@@ -123,6 +126,11 @@ def written(tmp_path: Path, content: dict, **changes) -> list:
     return ["tune", tmp_path / "tiny.yaml", "--search", tmp_path / "search.yaml", "--results", tmp_path / "results"]
 
 
+def dense_of(outcome: dict) -> Path:
+    """The folder of the dense run that a trial is."""
+    return made_up.dense(home_of(Path(outcome["folder"])))
+
+
 def told(words: list) -> list[dict]:
     return json.loads(lottery(*words, "--show", "--json").stdout)
 
@@ -136,13 +144,11 @@ def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_en
     assert [one["state"] for one in found] == ["done", "done", "failed"]
     assert found[0]["value"] >= found[1]["value"] and "loss is" in found[2]["note"]
     for one in found[:2]:
-        result = store.read_json(Path(one["folder"]) / "dense" / "seed-0" / "result.json")
+        result = store.read_json(dense_of(one) / "result.json")
         assert one["value"] == result["validation"]["top1"]
-    before = {
-        one["folder"]: (Path(one["folder"]) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for one in found[:2]
-    }
+    before = {one["folder"]: (dense_of(one) / "metrics.jsonl").stat().st_mtime_ns for one in found[:2]}
     lottery(*words)
-    assert before == {name: (Path(name) / "dense/seed-0/metrics.jsonl").stat().st_mtime_ns for name in before}
+    assert before == {one["folder"]: (dense_of(one) / "metrics.jsonl").stat().st_mtime_ns for one in found[:2]}
 
 
 @pytest.mark.tensorflow
@@ -150,9 +156,10 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
     words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
     made = tuning.create(tuning.describe(load(tmp_path / "tiny.yaml"), search.read(words[3]), words[5]))
-    dense = made.begin(search.trials(made.search, made.experiment)[0]).dense(0)
+    dense = made_up.dense(made.begin(search.trials(made.search, made.experiment)[0]))
     claim.take(dense)  # begun in vain so often that it was given up
     store.write_json(dense / "claim.json", store.read_json(dense / "claim.json") | {"idle_starts": 99})
+    os.utime(dense / "claim.json", (0, 0))  # long ago
     first = lottery(*words).stdout
     number = re.search(r"job (\d+): 2 trials", first)[1]
     assert "all trials are done or in the queue" in lottery(*words).stdout
@@ -170,9 +177,9 @@ def test_the_server_hands_out_the_trials_and_those_that_were_stopped_are_gone_on
 
     def stopped_after_its_first_epoch(number: int, env: dict[str, str], how: signal.Signals, *more: str) -> None:
         process = subprocess.Popen([*LOTTERY, *map(str, words), *more], env=env)
-        until(lambda: len([*(tmp_path / "results").glob("tiny-*/dense/seed-0/checkpoint.h5")]) == number, 120)
+        until(lambda: len([*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")]) == number, 300)
         process.send_signal(how)
-        assert process.wait(30) == 130
+        assert process.wait(300) == 130
 
     with serving() as server:
         server.trials = [{"recipe.learning_rate": rate} for rate in (0.01, 0.02, 0.03)]
@@ -200,11 +207,13 @@ def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_tri
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", element)
         home = made.begin((f"recipe.learning_rate={rate}",))
         if done:
-            store.write_json(home.dense(0) / "result.json", {"validation": {"top1": 0.5}})
+            store.write_json(made_up.dense(home) / "result.json", {"validation": {"top1": 0.5}})
     assert elements_to_submit(made, [], queued={1, 3}) == [2, 4]
     assert elements_to_submit(made, [], queued={1, 2, 3, 4}) == []
     monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    store.write_json(made.begin(("recipe.learning_rate=0.03",)).dense(0) / "result.json", {"validation": {"top1": 0.5}})
+    store.write_json(
+        made_up.dense(made.begin(("recipe.learning_rate=0.03",))) / "result.json", {"validation": {"top1": 0.5}}
+    )
     assert elements_to_submit(made, [], queued={1}) == [2, 4]  # two are to come, and 4 has one to go on with
 
 

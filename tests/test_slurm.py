@@ -13,23 +13,22 @@ import sys
 import pytest
 
 from slurm import arrays, queue
-from sweep import experiment_file
 from sweep.experiment import Cluster
-from sweep.plan import cells
-from sweep.store import open_store
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import open_home
 from tests import made_up
 from tests.conftest import tiny
 from tests.sleeping import SMALL, evenly, most_together, ran, sleeping, submit
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, status_of
+from tests.sweeping import csv_of, home_of, lottery, status_of
 
 # ---- many cells
 
 
 def test_160_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)  # two cells on each of the 20 nodes
-    file, home = sleeping(tmp_path, 0.3, cluster, 10, quantiles=evenly(20), rewind_epochs=tuple(range(8)))
-    bound = json.loads(lottery("plan", file, "--json", "--results", home.root.parent).stdout)["at_least_seconds"]
+    file, home = sleeping(tmp_path, 0.3, cluster, 10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
+    bound = json.loads(lottery("plan", file, "--json", "--results", home.pool).stdout)["at_least_seconds"]
     submit(file, home)
     until(lambda: len(ran(home)) == 160, 300)
     lines = ran(home)
@@ -50,14 +49,14 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
     _, home = sleeping(tmp_path, 1.0, cluster, quantiles=evenly(500))
     told, asked = queue._told, []
     monkeypatch.setattr(queue, "_told", lambda command: asked.append(command[0]) or told(command))
-    open_store(home.experiment, home.root)
+    open_home(home.experiment, home.root)
     arrays.submit(home)
     assert asked.count("sbatch") == 3 and len(asked) <= 8, asked
     asked.clear()
     states = status_of(home.root)
     assert asked == ["squeue"], "however many cells there are"
     assert len(states) == 1001 and sum(row["state"] == "waiting" for row in states.values()) == 1000
-    assert "in the queue" in states[cells(home.experiment)[0].slug]["note"]
+    assert "in the queue" in states[made_up.tickets(home)[0]]["note"]
     assert "cancelled:" in lottery("cancel", home.root).stdout
     until(lambda: not slurm.queue())
 
@@ -98,34 +97,35 @@ def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slu
     file, home = sleeping(tmp_path, 5.0)
     submit(file, home)
     assert "nothing to submit" in submit(file, home).stdout
-    victim = cells(home.experiment)[3].slug
+    victim = made_up.tickets(home)[3]
     lottery("cancel", home.root, victim)
     until(lambda: status_of(home.root)[victim]["state"] == "lost")
     again = submit(file, home).stdout
     assert "cells, 1 tasks" in again and "masks" not in again
     until(lambda: len(ran(home)) == 4, 120)
     until(lambda: not slurm.queue())
-    assert sorted(line["cell"] for line in ran(home)) == sorted(cell.slug for cell in cells(home.experiment))
+    assert sorted(line["cell"] for line in ran(home)) == sorted(made_up.tickets(home))
     assert "nothing to submit" in submit(file, home).stdout
 
 
 def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(slurm, tmp_path):
     """The rest of a sweep that was too large must not begin a failed dense run over and over."""
     file, home = sleeping(tmp_path, 0.1)
-    (home.dense(0) / "result.json").unlink()
+    (made_up.dense(home) / "result.json").unlink()
     made_up.fail(home, "dense-seed0", "loss is nan")
-    (home.root / "slurm").mkdir()
-    line = {"id": "1", "part": "dense", "first": 0, "indices": [0], "at": 0.0}
-    (home.root / "slurm" / "jobs.jsonl").write_text(json.dumps(line) + "\n")
+    (home.pool / "slurm").mkdir()
+    tasks = [home.training("dense-seed0").name]
+    line = {"id": "1", "experiment": "small", "part": "dense", "tasks": tasks, "indices": [0], "at": 0.0}
+    (home.pool / "slurm" / "jobs.jsonl").write_text(json.dumps(line) + "\n")
     assert "nothing to submit" in submit(file, home, "--untried").stdout
-    assert not slurm.queue() and (home.dense(0) / "failure.json").exists()
+    assert not slurm.queue() and (made_up.dense(home) / "failure.json").exists()
     assert "dense, 1 tasks" in lottery("retry", home.root, "--failed").stdout
 
 
 def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
     file, home = sleeping(tmp_path, 4.0)
     submit(file, home)
-    names = [cell.slug for cell in cells(home.experiment)]
+    names = made_up.tickets(home)
     until(lambda: status_of(home.root)[names[0]]["state"] == "running")
     said = lottery("cancel", home.root, names[0]).stdout
     assert said.startswith(f"cancelled: {names[0]}")
@@ -139,7 +139,7 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
 
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1)
-    words = [sys.executable, "-m", "sweep.cli", "sweep", str(file), "--on", "slurm", "--results", str(home.root.parent)]
+    words = [sys.executable, "-m", "sweep.cli", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(process.communicate(timeout=60)[0] for process in both)
     assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1
@@ -164,7 +164,7 @@ def test_an_error_of_sbatch_is_shown_with_the_field_that_caused_it_and_nothing_s
     cluster, said, field = REFUSED[case]
     cluster = dataclasses.replace(cluster, cpus_per_gpu=1, memory_per_gpu="100M")
     file, home = sleeping(tmp_path, 1.0, cluster)
-    (home.dense(0) / "result.json").unlink()  # so that a job of the chain is accepted before the one that is not
+    (made_up.dense(home) / "result.json").unlink()  # so that a job of the chain is accepted before the one that is not
     done = submit(file, home, status=2)
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr.lower() and field in done.stderr and "nothing was submitted" in done.stderr
@@ -178,20 +178,20 @@ def test_an_error_of_sbatch_is_shown_with_the_field_that_caused_it_and_nothing_s
 def test_a_failing_dense_run_leaves_the_cells_cancelled_and_the_status_says_why(slurm, tmp_path):
     """A real training that diverges; all jobs were submitted before it began."""
     file = tmp_path / "wild.yaml"
-    file.write_text(experiment_file.dump(tiny(learning_rate=1e30)))
+    file.write_text(experiment_file.dump(dataclasses.replace(tiny(learning_rate=1e30), name="wild")))
     said = lottery("sweep", file, "--on", "slurm", "--results", tmp_path / "results").stdout
     assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
         "dense, 1 tasks", "masks", "cells, 4 tasks", "report",
     ]  # fmt: skip
     until(lambda: not slurm.queue(), 300)
-    (home,) = (tmp_path / "results").iterdir()
+    home = tmp_path / "results" / "wild"
     states = status_of(home)
     assert states["dense-seed0"]["state"] == "failed" and "loss is" in states["dense-seed0"]["note"]
     others = [row for task, row in states.items() if task != "dense-seed0"]
     assert {row["state"] for row in others} == {"lost"} and {row["starts"] for row in others} == {0}
     assert all("never began: dense-seed0 failed (loss is" in row["note"] for row in others)
     assert "loss is" in lottery("logs", home, "dense-seed0").stdout
-    assert "not done" in (home / "slurm/logs/report.out").read_text(), "the report of what is missing"
+    assert "not done" in (home.parent / "slurm/logs/wild-report.out").read_text(), "the report of what is missing"
 
 
 @pytest.mark.tensorflow
@@ -235,13 +235,13 @@ def test_without_slurm_submission_is_refused_in_one_line(tmp_path, monkeypatch):
 
 @pytest.mark.tensorflow
 def test_a_task_that_is_killed_again_and_again_fails_with_the_reason(slurm, trained):
-    (home,) = trained.iterdir()
+    home = trained / "tiny"
     lottery("sweep", home, "cluster.restarts=1", "cluster.array_parallelism=1", "--on", "slurm")
-    victim = cells(tiny())[0].slug
+    victim = "ticket-q0.5-k0-seed0"
     killed: set[int] = set()
 
     def kill_it() -> bool:
-        claim = home / "cells" / victim / "claim.json"
+        claim = home_of(home).folder_of(victim) / "claim.json"
         if claim.exists() and (pid := json.loads(claim.read_text())["pid"]) not in killed:
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
@@ -264,9 +264,8 @@ def test_a_plain_script_submitted_by_hand_does_the_same_work_in_a_folder_of_any_
     subprocess.run(["bash", "-e"], input=commands, text=True, check=True, cwd=tmp_path)
     until(lambda: list(results.glob("*/report/results.csv")), 300)
     assert csv_of(results) == csv_of(undisturbed)
-    assert {path.name for path in results.glob("*/slurm/logs/*.out")} == {
-        "dense-0.out", "masks.out", "report.out", *(f"cells-{i}.out" for i in range(4)),
-    }  # fmt: skip
+    logs = {path.name for path in results.glob("slurm/logs/*.out")}
+    assert {f"{path.name}.out" for path in results.glob("trainings/*")} | {"tiny-masks.out", "tiny-report.out"} <= logs
     assert {path.name for path in tmp_path.iterdir()} == {results.name}, "a part of the name was run or split off"
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from sweep import experiment_file
 from sweep.experiment import Cluster, Experiment, Prune
-from sweep.plan import cells
+from sweep.experiment import file as experiment_file
+from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, status_of
+from tests.sweeping import csv_of, home_of, lottery, status_of, trainings
 
 pytestmark = [pytest.mark.drill, pytest.mark.tensorflow]
 
@@ -54,18 +54,18 @@ def running(home: Path) -> list[str]:
 
 
 def claim(home: Path, task: str) -> dict[str, Any]:
-    return json.loads((home / "cells" / task / "claim.json").read_text())
+    return json.loads((home_of(home).folder_of(task) / "claim.json").read_text())
 
 
 def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_path):
     """Each disturbance hits a cell in the middle of its training, which must then have been begun again."""
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
-    experiment = steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8, 0.9), rewind_epochs=(0, 1))
+    experiment = steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
     file = written(experiment, tmp_path)
     expected = undisturbed_csv(file, tmp_path)
     results = tmp_path / "disturbed"
     lottery("sweep", file, "--on", "slurm", "--results", results)
-    (home,) = results.iterdir()
+    home = results / "tiny"
     chance = random.Random(5)
     cancelled: list[str] = []
 
@@ -107,25 +107,25 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_pat
     assert "cells, 1 tasks" in lottery("retry", home).stdout
     until(lambda: not slurm.queue(), 300)
     assert csv_of(results) == expected
-    for path in home.glob("cells/*/metrics.jsonl"):
+    for path in trainings(results, "ticket-*/metrics.jsonl"):
         epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
         assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
 
 
 def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=15, array_parallelism=2)
-    experiment = steady(130, cluster, quantiles=(0.5, 0.8), rewind_epochs=(0,))
+    experiment = steady(120, cluster, quantiles=(0.5,), rewind=made_up.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)
     expected = undisturbed_csv(file, tmp_path, results)
     lottery("sweep", file, "--on", "slurm", "--results", results)
-    (home,) = results.iterdir()
+    home = results / "tiny"
     until(lambda: not slurm.queue(), 900)
     states = status_of(home)
     assert {row["state"] for row in states.values()} == {"done"}, states
     assert all(row["starts"] > 1 for task, row in states.items() if not task.startswith("dense")), states
-    log = lottery("logs", home, cells(experiment)[0].slug).stdout
+    log = lottery("logs", home, made_up.tickets(home_of(home))[0]).stdout
     assert "stopped in epoch" in log and "start 2\n" in log
     assert csv_of(results) == expected
 
@@ -133,14 +133,14 @@ def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_p
 def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(slurm, tmp_path):
     """slurmd dies alone: its tasks live on, SLURM starts them again elsewhere, and both copies would write."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=1)
-    experiment = steady(40, cluster, quantiles=(0.5,), rewind_epochs=(0,))
+    experiment = steady(40, cluster, quantiles=(0.5,), rewind=made_up.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "split"
     lottery("train", file, "--results", results)
     expected = undisturbed_csv(file, tmp_path, results)
     lottery("sweep", file, "--on", "slurm", "--results", results)
-    (home,) = results.iterdir()
-    (cell,) = [cell.slug for cell in cells(experiment)]
+    home = results / "tiny"
+    (cell,) = made_up.tickets(home_of(home))
     until(lambda: running(home), 120)
     old = claim(home, cell)
     os.kill(int((slurm.base / "pid" / f"slurmd-{old['host']}.pid").read_text()), signal.SIGKILL)
@@ -152,7 +152,9 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
     slurm.restore_node(old["host"])
     log = lottery("logs", home, cell).stdout
     assert "begun again elsewhere" in log
-    epochs = [json.loads(line)["epoch"] for line in (home / "cells" / cell / "metrics.jsonl").read_text().splitlines()]
+    epochs = [
+        json.loads(line)["epoch"] for line in (home_of(home).folder_of(cell) / "metrics.jsonl").read_text().splitlines()
+    ]
     assert epochs == list(range(1, 41))
     assert csv_of(results) == expected
 
@@ -160,16 +162,16 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
 def test_24_cells_train_each_exactly_once(slurm, tmp_path):
     """Six at a time, each on a whole node; that 160 find their places is shown with cells that sleep (test_slurm)."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4, array_parallelism=6)
-    prune = Prune(quantiles=tuple(i / 6 for i in range(6)), scope="layerwise", rewind_epochs=tuple(range(4)))
-    experiment = dataclasses.replace(tiny(epochs=9), cluster=cluster, prune=prune)
+    prune = Prune(quantiles=tuple(i / 6 for i in range(6)), scope="layerwise", rewind=made_up.points(*range(4)))
+    experiment = dataclasses.replace(tiny(epochs=9, norm_images=4), cluster=cluster, prune=prune)
     file = written(experiment, tmp_path)
     expected = undisturbed_csv(file, tmp_path)
     results = tmp_path / "wide"
     lottery("sweep", file, "--on", "slurm", "--results", results)
-    (home,) = results.iterdir()
+    home = results / "tiny"
     until(lambda: not slurm.queue(), 1500)
     states = status_of(home)
     assert len(states) == 25
     assert {(row["state"], row["starts"]) for row in states.values()} == {("done", 1)}
-    assert len({claim(home, cell.slug)["host"] for cell in cells(experiment)}) >= 6
+    assert len({claim(home, cell)["host"] for cell in made_up.tickets(home_of(home))}) >= 6
     assert csv_of(results) == expected

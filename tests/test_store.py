@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from models import Weights, build
-from sweep import store
+from sweep import files as store
 from sweep.errors import Refused
-from sweep.experiment_file import dump, load
-from sweep.status import states
-from sweep.store import Store, open_store
+from sweep.experiment import Data, point
+from sweep.experiment.file import dump, load
+from sweep.graph.home import Home, open_home
+from sweep.graph.state import states
 from tests import made_up
 from tests.made_up import files_under, refusal
 
@@ -82,19 +83,20 @@ def test_a_fault_while_renaming_leaves_the_old_file_and_nothing_beside_it(tmp_pa
 
 
 def test_what_an_interrupted_writer_left_beside_a_file_is_never_read(tmp_path):
-    home = Store(tmp_path, made_up.experiment())
+    home = Home(tmp_path / "small", made_up.experiment())
     whole = made_up.write_snapshot(home, made_up.network().initial(0), None)
+    first, mask = home.snapshot(home.graph.dense[0], point(0)), home.mask(home.graph.trainings[1].mask)
     for path in (
-        home.snapshot(0, 0),
-        home.masks(0),
-        home.dense(0) / "result.json",
-        home.cell("ticket-q0.5-k0-seed0") / "result.json",
+        first,
+        mask,
+        made_up.dense(home) / "result.json",
+        home.folder_of("ticket-q0.5-k0-seed0") / "result.json",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name(f".{path.name}.123.tmp").write_bytes(whole.read_bytes())
     assert {state.state for state in states(home)} == {"waiting"}
-    assert "no such file" in refusal(lambda: store.read_snapshot(home.snapshot(0, 0), made_up.network()))
-    assert "no such file" in refusal(lambda: store.read_arrays(home.masks(0)))
+    assert "no such file" in refusal(lambda: store.read_snapshot(first, made_up.network()))
+    assert "no such file" in refusal(lambda: store.read_arrays(mask))
 
 
 # ---- arrays
@@ -202,10 +204,15 @@ def test_a_snapshot_of_another_network_is_refused(tmp_path, other):
 
 
 def test_every_snapshot_of_every_seed_has_a_place_of_its_own(tmp_path):
-    home = Store(tmp_path, made_up.experiment(seeds=(0, 1)))
-    places = [home.snapshot(seed, epoch) for seed in (0, 1) for epoch in (None, 0, 1, 10, 1000, 10000)]
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1)))
+    words = ("end", "0", "1ep", "10ep", "7it", "100000it")
+    for seed in (0, 1):
+        made_up.finish(home, f"dense-seed{seed}", 0.5)
+    places = [home.snapshot(dense, point(word)) for dense in home.graph.dense for word in words]
     assert len(set(places)) == len(places)
-    assert home.masks(0) != home.masks(1)
+    assert home.snapshot(home.graph.dense[0], point(f"{2 * made_up.STEPS}it")) == home.snapshot(
+        home.graph.dense[0], point("2ep")
+    )
 
 
 # ---- metrics
@@ -251,24 +258,39 @@ def test_trimming_metrics_that_do_not_exist_makes_no_file(tmp_path):
 
 def test_a_new_folder_holds_the_resolved_experiment_and_nothing_else(tmp_path):
     experiment = made_up.experiment()
-    home = open_store(experiment, tmp_path / "results" / experiment.folder)
-    assert (home.root, home.experiment) == (tmp_path / "results" / experiment.folder, experiment)
+    home = open_home(experiment, tmp_path / "results" / experiment.name)
+    assert (home.root, home.experiment) == (tmp_path / "results" / experiment.name, experiment)
     assert files_under(home.root) == ["experiment.yaml"]
     assert load(home.root / "experiment.yaml") == experiment
 
 
-def test_a_folder_of_another_experiment_is_refused_and_left_alone(tmp_path):
-    mine, other = made_up.experiment(), made_up.experiment(quantiles=(0.7,))
-    open_store(other, tmp_path)
-    said = refusal(lambda: open_store(mine, tmp_path))
-    assert said.startswith(f"{tmp_path / 'experiment.yaml'}: hash {other.hash}, expected {mine.hash}: ")
-    assert load(tmp_path / "experiment.yaml") == other
+def test_a_grown_experiment_is_put_on_record(tmp_path):
+    open_home(made_up.experiment(), tmp_path)
+    grown = made_up.experiment(quantiles=(0.5, 0.7, 0.9))
+    open_home(grown, tmp_path)
+    assert load(tmp_path / "experiment.yaml") == grown
+
+
+@pytest.mark.parametrize("folder", ["dense", "cells"])
+def test_results_of_the_first_version_are_refused_with_what_to_do(tmp_path, folder):
+    (tmp_path / "small-3bd71836e2" / folder).mkdir(parents=True)
+    said = refusal(lambda: open_home(made_up.experiment(), tmp_path / "small-3bd71836e2"))
+    assert "results of version 0.1, which this version cannot read" in said and "run the experiment again" in said
+    assert files_under(tmp_path) == ["small-3bd71836e2", f"small-3bd71836e2/{folder}"]
+
+
+def test_other_images_under_the_same_name_are_refused(tmp_path):
+    made = made_up.experiment(data=Data("folder", listing="aaaa"))
+    open_home(made, tmp_path)
+    said = refusal(lambda: open_home(dataclasses.replace(made, data=Data("folder", listing="bbbb")), tmp_path))
+    assert "other images than those" in said and "(listing bbbb, before aaaa)" in said
+    assert load(tmp_path / "experiment.yaml") == made
 
 
 def test_a_damaged_experiment_file_is_refused_and_left_alone(tmp_path):
     (tmp_path / "experiment.yaml").write_text(dump(made_up.experiment())[:-40] + "[")
     before = (tmp_path / "experiment.yaml").read_text()
-    assert str(tmp_path / "experiment.yaml") in refusal(lambda: open_store(made_up.experiment(), tmp_path))
+    assert str(tmp_path / "experiment.yaml") in refusal(lambda: open_home(made_up.experiment(), tmp_path))
     assert (tmp_path / "experiment.yaml").read_text() == before
 
 
@@ -276,7 +298,7 @@ def test_a_damaged_experiment_file_is_refused_and_left_alone(tmp_path):
 def test_a_place_that_cannot_be_written_is_refused_in_one_line(tmp_path, below):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("not a folder")
-    said = refusal(lambda: open_store(made_up.experiment(), in_the_way / below))
+    said = refusal(lambda: open_home(made_up.experiment(), in_the_way / below))
     assert said.startswith(str(in_the_way))
     assert said.endswith("; expected a folder that can be written")
     assert files_under(tmp_path) == ["file"]
@@ -284,15 +306,15 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_line(tmp_path, below):
 
 def test_the_same_work_with_its_data_elsewhere_is_put_on_record(tmp_path):
     experiment = made_up.experiment()
-    open_store(experiment, tmp_path)
+    open_home(experiment, tmp_path)
     moved = dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, path="elsewhere"))
-    assert open_store(moved, tmp_path).experiment.data.path == "elsewhere"
+    assert open_home(moved, tmp_path).experiment.data.path == "elsewhere"
     assert load(tmp_path / "experiment.yaml") == moved
 
 
 def test_opening_an_unchanged_folder_writes_nothing(tmp_path):
-    open_store(made_up.experiment(), tmp_path)
+    open_home(made_up.experiment(), tmp_path)
     before = (tmp_path / "experiment.yaml").stat()
-    open_store(made_up.experiment(), tmp_path)
+    open_home(made_up.experiment(), tmp_path)
     after = (tmp_path / "experiment.yaml").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

@@ -13,23 +13,32 @@ from pathlib import Path
 import pytest
 
 from slurm.local import DIED
-from sweep import experiment_file, store
+from sweep import files as store
+from sweep.experiment import file as experiment_file
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, started, status_of
+from tests.sweeping import csv_of, lottery, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
-    (home,) = undisturbed.iterdir()
     rows = csv_of(undisturbed).splitlines()
     assert len(rows) == 1 + 1 + 4 and all(row.endswith(",done") for row in rows[1:])
-    assert {path.name for path in (home / "report").iterdir()} == {
+    assert {path.name for path in (undisturbed / "tiny" / "report").iterdir()} == {
         "report.html", "results.csv", "results.tex", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
     }  # fmt: skip
-    snapshots = {path.name for path in (home / "dense/seed-0/snapshots").iterdir()}
-    assert snapshots == {"epoch-0000.h5", "epoch-0001.h5", "final.h5"}
+    snapshots = {path.name for path in trainings(undisturbed, "dense-*/snapshots/*")}
+    assert snapshots == {f"step-{step:08d}.h5" for step in (0, 4, 8)} | {"final.h5"}  # asked for: 4; the rest a ladder
+    assert {path.name for path in undisturbed.iterdir()} == {"tiny", "trainings", "masks"}
+
+
+def test_a_result_tells_its_circumstances(undisturbed):
+    for path in trainings(undisturbed, "*/result.json"):
+        found = json.loads(path.read_text())
+        assert found["training"] == path.parent.name and found["tensorflow"].startswith("2.21")
+        assert (found["devices"], found["norm_images"], found["driver"]) == (1, 16, "")
+        assert found["hardware"] and len(found["fingerprint"]) == 12
 
 
 def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file, tmp_path):
@@ -39,10 +48,10 @@ def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_fil
     assert csv_of(done) == csv_of(undisturbed)
 
 
-def test_one_cell_by_its_number_gives_what_the_sweep_gave(undisturbed, tiny_file, trained):
-    lottery("ticket", tiny_file, "--index", 3, "--results", trained)
-    (done,) = trained.glob("*/cells/*/result.json")
-    (same,) = undisturbed.glob(f"*/cells/{done.parent.name}/result.json")
+def test_one_training_by_its_name_gives_what_the_sweep_gave(undisturbed, tiny_file, trained):
+    lottery("train", tiny_file, "ticket-q0.8-k1ep-seed0", "--results", trained)
+    (done,) = trainings(trained, "ticket-*/result.json")
+    (same,) = trainings(undisturbed, f"{done.parent.name}/result.json")
     assert json.loads(done.read_text())["test"] == json.loads(same.read_text())["test"]
 
 
@@ -52,15 +61,15 @@ def epochs_in(path: Path) -> list[int]:
 
 def test_killed_in_the_dense_run_and_among_the_cells_it_ends_with_the_same_results(undisturbed, tiny_file, tmp_path):
     words = ("sweep", tiny_file, "--results", tmp_path)
-    for jobs, sign in ((1, "dense/*/metrics.jsonl"), (2, "cells/*/claim.json")):
+    for jobs, sign in ((1, "dense-*/metrics.jsonl"), (2, "ticket-*/claim.json")):
         with started(*words, "--jobs", jobs) as process:
-            until(lambda sign=sign: list(tmp_path.glob(f"*/{sign}")), 300)
+            until(lambda sign=sign: trainings(tmp_path, sign), 300)
             process.kill()  # its workers, if any, end with it
             process.wait()
-    until(lambda: not any(row["state"] == "running" for row in status_of(next(tmp_path.iterdir())).values()), 60)
+    until(lambda: not any(row["state"] == "running" for row in status_of(tmp_path / "tiny").values()), 60)
     lottery(*words)
     assert csv_of(tmp_path) == csv_of(undisturbed)
-    for path in tmp_path.glob("*/cells/*/metrics.jsonl"):
+    for path in trainings(tmp_path, "ticket-*/metrics.jsonl"):
         assert epochs_in(path) == sorted(set(epochs_in(path))), "an epoch is recorded twice"
 
 
@@ -81,7 +90,7 @@ def test_asked_to_stop_it_saves_itself_and_the_next_run_goes_on(tmp_path):
 
 
 def dense_epochs(root: Path) -> list[int]:
-    return [line["epoch"] for folder in root.glob("results/*/dense/*") for line in store.read_metrics(folder)]
+    return [line["epoch"] for folder in trainings(root / "results", "dense-*") for line in store.read_metrics(folder)]
 
 
 def listening() -> None:
@@ -95,9 +104,9 @@ def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(tmp
     one, other = tmp_path / "undisturbed", tmp_path / "killed"
     lottery("dry-run", "--results", one)
     chance = random.Random(1)
-    for sign in ("dense/*/checkpoint.h5", "masks/*.h5", "cells/*/checkpoint.h5", "cells/*/result.json"):
+    for sign in ("dense-*/checkpoint.h5", "dense-*/result.json", "ticket-*/checkpoint.h5", "ticket-*/result.json"):
         with started("dry-run", "--results", other, start_new_session=True) as process:
-            until(lambda sign=sign: list(other.glob(f"*/{sign}")), 300)
+            until(lambda sign=sign: trainings(other, sign), 300)
             time.sleep(chance.random())
             # the whole group, as a batch system would, or the parent alone
             os.killpg(process.pid, signal.SIGKILL) if chance.random() < 0.5 else process.kill()
@@ -132,14 +141,58 @@ def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, und
     assert csv_of(trained) == csv_of(undisturbed)
 
 
-def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(tmp_path):
-    path = tmp_path / "two.yaml"
-    path.write_text(experiment_file.dump(tiny()))
-    words = (path, "seeds=[0,1]", "--results", tmp_path / "results")
-    lottery("train", *words, "--seed", 1)
-    (home,) = (tmp_path / "results").iterdir()
-    (home / "dense/seed-0").mkdir()
-    (home / "dense/seed-0/checkpoint.h5").write_text("damaged")
-    assert "FAILED dense-seed0: " in lottery("sweep", *words, check=2).stderr
-    done = {path.parent.name for path in home.glob("cells/*/result.json")}
-    assert len(done) == 4 and all(name.endswith("seed1") for name in done)
+def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(trained, tiny_file):
+    words = (tiny_file, "seeds=[0,1]", "--results", trained)
+    (broken,) = [row["training"] for row in json.loads(lottery("plan", *words, "--json").stdout)["trainings"]
+                 if row["task"] == "dense-seed1"]  # fmt: skip
+    (trained / "trainings" / broken).mkdir()
+    (trained / "trainings" / broken / "checkpoint.h5").write_text("damaged")
+    assert "FAILED dense-seed1: " in lottery("sweep", *words, check=2).stderr
+    done = {path.parent.name for path in trainings(trained, "ticket-*/result.json")}
+    assert len(done) == 4 and all("-seed0-" in name for name in done)
+
+
+def test_two_experiments_at_the_same_time_train_what_they_share_once(tiny_file, tmp_path):
+    """Each has tickets of its own and needs the dense run; both end with everything."""
+    words = ("sweep", tiny_file, "prune.rewind=[0]", "--results", tmp_path)
+    with (
+        started(*words, "prune.quantiles=[0.5,0.8]") as one,
+        started(*words, "name=other", "prune.quantiles=[0.5,0.9]") as two,
+    ):
+        said = [process.communicate(timeout=600)[0] for process in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0), said
+    starts = {
+        path.parent.name[:20]: json.loads(path.read_text())["starts"] for path in trainings(tmp_path, "*/claim.json")
+    }
+    assert len(starts) == 4 and set(starts.values()) == {1}
+
+
+def test_a_point_that_was_not_kept_is_trained_up_to_again_and_that_is_said(tiny_file, undisturbed, trained):
+    (early,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")
+    kept = early.read_bytes()
+    early.unlink()
+    plan = lottery("plan", tiny_file, "--results", trained).stdout
+    assert "dense-seed0: its weights at 1ep were not kept; it will be trained again up to there" in plan
+    said = lottery("sweep", tiny_file, "--results", trained).stdout
+    assert "dense-seed0: its weights at 1ep were not kept; it is trained again up to there" in said
+    assert csv_of(trained) == csv_of(undisturbed)
+    (again,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")
+    one, other = (store.read_arrays(path)[0] for path in (again, _written(kept, early.with_name("kept.h5"))))
+    assert all(one[name].tobytes() == other[name].tobytes() for name in other)
+
+
+def _written(content: bytes, path: Path) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_other_images_under_the_same_name_are_refused_and_nothing_is_overwritten(trained, tiny_file):
+    """CIFAR-10 has one name wherever it lies; here the made-up images stand for a copy with other pixels."""
+    (result,) = trainings(trained, "dense-*/result.json")
+    found = json.loads(result.read_text())
+    result.write_text(json.dumps(found | {"fingerprint": "000000000000"}))
+    before = {path: path.read_bytes() for path in trainings(trained, "dense-*/*") if path.is_file()}
+    done = lottery("sweep", tiny_file, "--results", trained, check=2)
+    lines = [line for line in done.stderr.splitlines() if "FAILED" in line]
+    assert len(lines) == 4 and all("was trained on other images (fingerprint 000000000000" in line for line in lines)
+    assert before == {path: path.read_bytes() for path in before}

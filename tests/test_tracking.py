@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from sweep import experiment_file, store, tracking
+from sweep import files as store
 from sweep.experiment import Track
-from sweep.plan import cells
-from sweep.store import Store
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home, open_home
+from sweep.tracking import runs as tracking
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
@@ -81,61 +82,58 @@ def assert_mirrors(run: dict[str, Any], folder: Path) -> None:
 
 
 @pytest.fixture
-def offline(tmp_path) -> tuple[Path, Store]:
+def offline(tmp_path) -> tuple[Path, Home]:
     """An experiment of 8 cells that is tracked offline; its file and folder, the dense run done."""
-    prune = dataclasses.replace(tiny().prune, quantiles=(0.3, 0.5, 0.7, 0.8), rewind_epochs=(0, 1))
+    prune = dataclasses.replace(tiny().prune, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
     experiment = dataclasses.replace(tiny(epochs=8), prune=prune, track=Track("offline"))
     file = tmp_path / "tiny.yaml"
     file.write_text(experiment_file.dump(experiment))
     lottery("train", file, "--results", tmp_path)
-    return file, Store(tmp_path / experiment.folder, experiment)
+    return file, Home(tmp_path / experiment.name, experiment)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.drill
 def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metrics(offline):
     file, home = offline
-    plan = [cell.slug for cell in cells(home.experiment)]
-    words = [*LOTTERY, "ticket", str(file), "--results", str(home.root.parent), "recipe.checkpoint_minutes=0.001"]
+    plan = made_up.tickets(home)
+    words = [*LOTTERY, "train", str(file), "--results", str(home.pool), "recipe.checkpoint_minutes=0.001"]
     environment = os.environ | {"WANDB_API_KEY": KEY}
-    processes = [
-        subprocess.Popen([*words, "--index", str(i)], env=environment, stdout=subprocess.DEVNULL)
-        for i in range(len(plan))
-    ]
-    victim = home.cell(plan[0])
+    processes = [subprocess.Popen([*words, task], env=environment, stdout=subprocess.DEVNULL) for task in plan]
+    victim = home.folder_of(plan[0])
     until(lambda: len(store.read_metrics(victim)) >= 2, 300)
     processes[0].send_signal(signal.SIGKILL if not (victim / "result.json").exists() else 0)
     assert [process.wait(300) for process in processes[1:]] == [0] * 7
     processes[0].wait(300)
-    lottery("ticket", file, "--index", 0, "--results", home.root.parent)
+    lottery("train", file, plan[0], "--results", home.pool)
     found = read_back(home.root)
     assert len(found) == 9
     for slug in plan:
-        run = found[tracking.run_id(home.experiment, slug)]
-        assert_mirrors(run, home.cell(slug))
-        assert (run["run_group"], run["job_type"], run["display_name"]) == (home.experiment.folder, "ticket", slug)
-        cell = next(cell for cell in cells(home.experiment) if cell.slug == slug)
-        assert run["config"]["quantile"] == cell.level.value and run["config"]["rewind_epoch"] == cell.rewind_epoch
-        assert run["config"]["density"] == pytest.approx(1 - cell.level.value, abs=1e-3)
-    dense = found[tracking.run_id(home.experiment, "dense-seed0")]
-    assert_mirrors(dense, home.dense(0))
+        run = found[tracking.run_id(home.training(slug).name)]
+        assert_mirrors(run, home.folder_of(slug))
+        assert (run["run_group"], run["job_type"], run["display_name"]) == (home.experiment.name, "ticket", slug)
+        training = home.training(slug)
+        quantile = training.mask.level.value
+        assert run["config"]["quantile"] == quantile and run["config"]["rewind"] == str(training.begin)
+        assert run["config"]["density"] == pytest.approx(1 - quantile, abs=1e-3)
+    dense = found[tracking.run_id(home.training("dense-seed0").name)]
+    assert_mirrors(dense, made_up.dense(home))
     assert any(name.startswith("prunable weights") for name in dense["history"][-1])
     assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
 @pytest.mark.drill
 def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
-    experiment = dataclasses.replace(made_up.experiment(), track=Track("offline"))
-    home = Store(tmp_path, experiment)
-    (tmp_path / "experiment.yaml").write_text(experiment_file.dump(experiment))
-    tasks = [f"cell-{i}-seed0" for i in range(80)]
-    words = [sys.executable, "-m", "tests.track_one", str(tmp_path)]
+    made = made_up.experiment(quantiles=(), seeds=tuple(range(80)))
+    home = open_home(dataclasses.replace(made, track=Track("offline")), tmp_path / "small")
+    tasks = [training.slug for training in home.graph]
+    words = [sys.executable, "-m", "tests.track_one", str(home.root)]
     processes = [subprocess.Popen([*words, task]) for task in tasks]
     assert [process.wait(600) for process in processes] == [0] * 80
-    found = read_back(tmp_path)
+    found = read_back(tmp_path / "small")
     assert len(found) == 80
     for task in tasks:
-        assert_mirrors(found[tracking.run_id(experiment, task)], home.cell(task))
+        assert_mirrors(found[tracking.run_id(home.training(task).name)], home.folder_of(task))
 
 
 def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
@@ -146,32 +144,32 @@ def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
 
 def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     """Two sittings, without training: the metrics are made up."""
-    home = Store(tmp_path, dataclasses.replace(made_up.experiment(), track=Track("offline")))
-    folder = home.dense(0)
+    home = Home(tmp_path / "small", dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    folder = made_up.dense(home)
     made_up.epochs(folder, 2)
-    with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+    with pytest.raises(KeyboardInterrupt), tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
         raise KeyboardInterrupt
-    with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+    with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
         train(tracker, folder, 3, 4)
         made_up.finish(home, "dense-seed0", 0.5)
-    (run,) = read_back(tmp_path).values()
+    (run,) = read_back(tmp_path / "small").values()
     assert run["fragments"] == 2
     assert_mirrors(run, folder)
 
 
 def test_the_load_of_the_machine_is_tracked_with_the_training(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_X_STATS_SAMPLING_INTERVAL", "0.2")
-    home = Store(tmp_path, dataclasses.replace(made_up.experiment(), track=Track("offline")))
-    with tracking.tracked(home, "dense-seed0", home.dense(0), None, "CPU") as tracker:
-        train(tracker, home.dense(0), 1, 2)
+    home = Home(tmp_path / "small", dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    with tracking.tracked(home, home.training("dense-seed0"), made_up.dense(home), "CPU") as tracker:
+        train(tracker, made_up.dense(home), 1, 2)
         time.sleep(1.5)
-    (run,) = read_back(tmp_path).values()
+    (run,) = read_back(tmp_path / "small").values()
     assert run["system"]["proc.memory.rssMB"] > 1 and "memory_percent" in run["system"]
 
 
 def test_disabled_it_leaves_nothing_and_loads_nothing(tmp_path):
-    home = Store(tmp_path, made_up.experiment())
-    with tracking.tracked(home, "dense-seed0", home.dense(0), None, "CPU") as tracker:
+    home = Home(tmp_path / "small", made_up.experiment())
+    with tracking.tracked(home, home.training("dense-seed0"), made_up.dense(home), "CPU") as tracker:
         tracker.epoch()
     assert not list(tmp_path.iterdir())
 
@@ -210,17 +208,17 @@ def test_online_without_a_usable_server_goes_on_offline_and_says_so_once(case, r
     if case != "no key":
         monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setattr(tracking, "_gave_up", [])
-    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
-    folder = home.dense(0)
+    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
+    folder = made_up.dense(home)
     made_up.epochs(folder, 3)
     for _ in range(2):
-        with tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+        with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
             made_up.finish(home, "dense-seed0", 0.5)
     said = capsys.readouterr().out
     assert said.count("going on offline") == 1 and KEY not in said
     assert {"no key": "no key", "no network": "cannot be reached", "wrong key": "wandb:"}[case] in said
     runs = read_back(home.root)
-    assert [row["epoch"] for row in runs[tracking.run_id(home.experiment, "dense-seed0")]["history"]] == [1, 2, 3]
+    assert [row["epoch"] for row in runs[tracking.run_id(home.training("dense-seed0").name)]["history"]] == [1, 2, 3]
 
 
 @pytest.fixture
@@ -235,28 +233,31 @@ def server(monkeypatch, tmp_path):
 
 
 def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(server, tmp_path):
-    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
-    folder, id_ = home.dense(0), tracking.run_id(home.experiment, "dense-seed0")
-    with pytest.raises(KeyboardInterrupt), tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
+    folder, id_ = made_up.dense(home), tracking.run_id(home.training("dense-seed0").name)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker,
+    ):
         train(tracker, folder, 1, 2)
         until(lambda: [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2], 60)
         raise KeyboardInterrupt
-    with tracking.tracked(home, "dense-seed0", folder, None, "CPU") as tracker:
+    with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
         train(tracker, folder, 3, 4)
         made_up.finish(home, "dense-seed0", 0.5)
     kept = server.runs[id_]
     assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
     assert kept["summary"]["test_top1"] == 0.5 and kept["config"]["kind"] == "dense"
-    assert (kept["groupName"], kept["jobType"]) == (home.experiment.folder, "dense")
+    assert (kept["groupName"], kept["jobType"]) == (home.experiment.name, "dense")
 
 
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
-    home = Store(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
     (home.root).mkdir()
     (home.root / "experiment.yaml").write_text(experiment_file.dump(home.experiment))
-    folder, id_ = home.dense(0), tracking.run_id(home.experiment, "dense-seed0")
+    folder, id_ = made_up.dense(home), tracking.run_id(home.training("dense-seed0").name)
     for epochs in ((1, 2), (3, 4)):
-        with tracking.tracked(home, "dense-seed0", folder, None, "CPU"):
+        with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
             for epoch in epochs:
                 store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
         time.sleep(1.1)  # wandb names its folders by the second

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models import Weights
-from sweep import store
+from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
@@ -92,7 +92,7 @@ def test_weight_decay_acts_on_kernels_only(program):
 
 
 def test_clipping_measures_the_surviving_weights_only():
-    from sweep.optimizer import clipped, masked
+    from sweep.training.optimizer import clipped, masked
 
     gradient = masked(np.array([3.0, 100.0], np.float32), np.array([True, False]))
     kernels, others = clipped((gradient, np.array([4.0], np.float32)), 1.0)
@@ -100,7 +100,7 @@ def test_clipping_measures_the_surviving_weights_only():
 
 
 def test_a_masked_gradient_is_plus_zero_even_where_it_was_nan():
-    from sweep.optimizer import masked
+    from sweep.training.optimizer import masked
 
     out = masked(np.array([-1.0, np.nan, 2.0], np.float32), np.array([False, False, True])).numpy()
     assert out.tolist() == [0.0, 0.0, 2.0] and not np.signbit(out).any()
@@ -109,16 +109,65 @@ def test_a_masked_gradient_is_plus_zero_even_where_it_was_nan():
 # ---- the schedule, the data, the rewind
 
 
+def keeping(run, states: dict[int, dict]):
+    """Keeps everything that training changes, at every step."""
+    from sweep.training.loop import Watch
+
+    every = frozenset(range(1 + run.recipe.epochs * run.steps))
+    return Watch(every, lambda step: states.setdefault(step, run.state()))
+
+
+def test_from_any_step_inside_an_epoch_the_schedule_goes_on_as_it_would_have(program, tmp_path):
+    """Rate, order and augmentation of step s are those of the dense run at step s: same state, same end."""
+    run = program(tiny())
+    states: dict[int, dict] = {}
+    _, dense = trained(run, start_at(run), tmp_path / "dense", watch=keeping(run, states))
+    assert sorted(states) == list(range(3 * run.steps + 1))
+    for step in (1, run.steps - 1, run.steps + 2):
+        run.restore(states[step])
+        for at in range(step, 3 * run.steps):
+            run.run(epoch(run, at // run.steps), at % run.steps, at % run.steps + 1)
+        assert_equal_bits(run.weights(), dense)
+
+
+def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp_path):
+    from sweep.training.loop import Start
+
+    run = program(tiny())
+    begin = run.steps + 1
+    outcome, weights = trained(run, Start(run.network.initial(5), begin, 0), tmp_path)
+    assert outcome.epochs == pytest.approx(3 - begin / run.steps)
+    assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [2, 3]
+    run.load(run.network.initial(5))
+    run.run(epoch(run, 1), 1, run.steps)
+    loss, _ = run.take_sums()
+    assert store.read_metrics(tmp_path)[0]["train_loss"] == pytest.approx(loss / ((run.steps - 1) * run.recipe.batch))
+    run.run(epoch(run, 2), 0, run.steps)
+    assert_equal_bits(run.weights(), weights)
+
+
+def test_weights_that_were_not_kept_are_found_again_to_the_bit(program, tmp_path):
+    from sweep.training.loop import Watch, replay
+
+    run = program(tiny())
+    states: dict[int, dict] = {}
+    trained(run, start_at(run), tmp_path, watch=keeping(run, states))
+    for wanted in ({3}, {run.steps}, {2, run.steps + 3}):
+        again: dict[int, dict] = {}
+        replay(
+            run, start_at(run), "again", Watch(frozenset(wanted), lambda s, a=again: a.setdefault(s, run.state())), True
+        )
+        assert set(again) == wanted
+        for step in wanted:
+            assert again[step]["kernels"].tobytes() == states[step]["kernels"].tobytes()
+
+
 def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_run(program, tmp_path):
     run = program(tiny())
     kept = {}
-
-    def keep(number: int) -> None:
-        kept[number] = run.state()
-
-    _, dense = trained(run, start_at(run), tmp_path / "dense", on_epoch=keep)
+    _, dense = trained(run, start_at(run), tmp_path / "dense", watch=keeping(run, kept))
     run.load(run.network.initial(9), np.ones(run.network.prunable, bool))
-    run.restore(kept[1])
+    run.restore(kept[run.steps])
     for number in (1, 2):
         run.run(epoch(run, number), 0, run.steps)
     assert_equal_bits(run.weights(), dense)
@@ -127,8 +176,8 @@ def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_
 def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
     run = program(tiny())
     kept = {}
-    _, dense = trained(run, start_at(run), tmp_path, on_epoch=lambda n: kept.setdefault(n, run.state()))
-    run.restore(kept[1])
+    _, dense = trained(run, start_at(run), tmp_path, watch=keeping(run, kept))
+    run.restore(kept[run.steps])
     for number in (0, 1):
         run.run(epoch(run, number), 0, run.steps)
     assert run.weights().kernels.tobytes() != dense.kernels.tobytes()
@@ -137,9 +186,9 @@ def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
 def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(program, tmp_path):
     run = program(tiny())
     snapshot = run.network.initial(5)
-    from sweep.training import Start
+    from sweep.training.loop import Start
 
-    outcome, weights = trained(run, Start(snapshot, 1, 0), tmp_path)
+    outcome, weights = trained(run, Start(snapshot, run.steps, 0), tmp_path)
     lines = store.read_metrics(tmp_path)
     assert outcome.epochs == 2 and [line["epoch"] for line in lines] == [2, 3]
     run.load(snapshot)
@@ -150,11 +199,11 @@ def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(progr
 
 
 def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_path):
-    from sweep.training import Start
+    from sweep.training.loop import Start
 
     run = program(tiny())
     trained(run, start_at(run), tmp_path / "dense")
-    trained(run, Start(run.network.initial(5), 1, 0), tmp_path / "ticket")
+    trained(run, Start(run.network.initial(5), run.steps, 0), tmp_path / "ticket")
     rates = [[line["learning_rate"] for line in store.read_metrics(tmp_path / name)] for name in ("dense", "ticket")]
     assert rates[0][1:] == rates[1]
 
@@ -162,7 +211,7 @@ def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_
 def test_another_seed_sees_another_order_and_ends_elsewhere(program, tmp_path):
     run = program(tiny())
     weights = run.network.initial(0)
-    from sweep.training import Start
+    from sweep.training.loop import Start
 
     ends = [trained(run, Start(weights, 0, seed), tmp_path / str(seed))[1].kernels for seed in (0, 1)]
     assert ends[0].tobytes() != ends[1].tobytes()
@@ -210,7 +259,7 @@ def test_what_is_traced_ahead_is_what_training_calls(kind, program, pictures, tm
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, program, pictures, tmp_path):
-    from sweep import training
+    from sweep.training import loop as training
 
     run = program(tiny(ema=0.5) if kind == "resident" else streamed(pictures, ema=0.5))
     mask = connected_mask(run.network)
@@ -249,7 +298,7 @@ class stop_at_once:
 def test_a_checkpoint_of_another_beginning_is_not_continued(program, tmp_path):
     run = program(tiny())
     with pytest.MonkeyPatch.context() as patch:
-        from sweep import training
+        from sweep.training import loop as training
 
         patch.setattr(training, "stoppable", stop_at_once)
         with pytest.raises(Interrupted):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sweep.report.results import Row
+from sweep.graph.results import Row
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, answer, estimate, paired, rule, verdicts
 
@@ -16,8 +16,11 @@ def rows(
 ) -> list[Row]:
     """One row per seed; None: not trained yet."""
     if kind == "dense":
-        return [Row("dense", seed, 0, density=1.0, test_top1=score) for seed, score in enumerate(scores)]
-    return [Row(kind, seed, k, quantile, None, density, test_top1=score) for seed, score in enumerate(scores)]
+        return [Row("", "dense", seed, "0", density=1.0, test_top1=score) for seed, score in enumerate(scores)]
+    return [
+        Row("", kind, seed, f"{k}ep" if k else "0", quantile, None, density, test_top1=score)
+        for seed, score in enumerate(scores)
+    ]
 
 
 DENSE = rows("dense", [0.900, 0.902, 0.901])
@@ -48,7 +51,7 @@ def test_a_control_that_is_as_good_takes_the_win_away_and_is_named():
 def test_fine_tuning_is_no_doubt_about_a_ticket():
     """It keeps the trained weights, so being as good says nothing against the ticket."""
     ticket, fresh = rows("ticket", [0.900, 0.903, 0.901]), rows("fresh", [0.87, 0.872, 0.869])
-    assert outcome(DENSE, ticket, fresh, rows("finetune", [0.91, 0.91, 0.91])) == "winning"
+    assert outcome(DENSE, ticket, fresh, rows("lr_rewind", [0.91, 0.91, 0.91])) == "winning"
 
 
 def test_worse_by_more_than_the_margin_is_worse():

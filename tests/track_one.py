@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sweep import experiment_file, store, tracking
-from sweep.store import Store
+from sweep import files as store
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.tracking import runs as tracking
 
 if __name__ == "__main__":
     root, task = Path(sys.argv[1]), sys.argv[2]
-    home = Store(root, experiment_file.load(root / "experiment.yaml"))
-    folder = home.cell(task)
-    with tracking.tracked(home, task, folder, None, "CPU") as tracker:
+    home = Home(root, experiment_file.load(root / "experiment.yaml"))
+    folder = home.folder_of(task)
+    with tracking.tracked(home, home.training(task), folder, "CPU") as tracker:
         for epoch in range(1, home.experiment.recipe.epochs + 1):
             line = {"epoch": epoch, "seconds": 2.0, "validation_top1": hash((task, epoch)) % 1000 / 1000}
             store.append_metrics(folder, line)

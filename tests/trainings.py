@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def epoch(program, number: int = 0, seed: int = 0):
-    from sweep.recipe import epoch_of
+    from sweep.training.schedule import epoch_of
 
     return epoch_of(program.recipe, seed, number, len(program.dataset.train), program.dataset.image_size)
 
@@ -17,16 +17,16 @@ def assert_equal_bits(one, other) -> None:
 
 
 def trained(program, start, folder: Path, **options):
-    from sweep.training import train
+    from sweep.training.loop import train
 
     outcome = train(program, start, folder, "test", quiet=True, **options)
     return outcome, program.weights()
 
 
 def start_at(program, number: int = 0, mask=None, seed: int = 0):
-    from sweep.training import Start
+    from sweep.training.loop import Start
 
-    return Start(program.network.initial(seed), number, seed, mask)
+    return Start(program.network.initial(seed), number * program.steps, seed, mask)
 
 
 def assert_nothing_is_traced_later(program, folder: Path) -> None:

@@ -13,7 +13,7 @@ from sweep.data.feed import Resident, feed
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Data, Recipe
-from sweep.recipe import epoch_of
+from sweep.training.schedule import epoch_of
 
 WARM = 2  # batches before the measurement
 

@@ -15,8 +15,8 @@ from sweep.data import open_dataset
 from sweep.data.feed import PER_REPLICA, Resident
 from sweep.devices import Devices, first
 from sweep.experiment import Experiment
-from sweep.program import Program
-from sweep.recipe import Epoch, epoch_of
+from sweep.training.program import Program
+from sweep.training.schedule import Epoch, epoch_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> 
     found: list[Scaling] = []
     for count in counts:
         part = first(devices, count)
-        recipe = dataclasses.replace(experiment.recipe, batch=experiment.recipe.batch * count)
+        alone = experiment.recipe.batch
+        recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
         program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, part)
         program.load(program.network.initial(0))
         epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)

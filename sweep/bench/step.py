@@ -16,9 +16,9 @@ from sweep.data import open_dataset
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.hardware import hardware
-from sweep.masks import by_quantile
-from sweep.program import Program
-from sweep.recipe import Epoch, epoch_of
+from sweep.pruning.masks import by_quantile
+from sweep.training.program import Program
+from sweep.training.schedule import Epoch, epoch_of
 
 
 @dataclass(frozen=True)

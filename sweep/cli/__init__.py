@@ -15,7 +15,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 from cyclopts import App, CycloptsError
 
 from slurm.queue import Silent
-from sweep.cli import bench, cluster, data, run, show, tune, wandb
+from sweep.cli import bench, cluster, data, run, show, tidy, tune, wandb
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -24,9 +24,9 @@ app = App(
     help_format="plaintext",
 )
 for command in (
-    run.dry_run, run.train, run.masks, run.sweep, run.ticket,
+    run.dry_run, run.train, run.masks, run.sweep,
     show.plan, show.status, show.weights, show.report,
-    cluster.retry, cluster.cancel, cluster.logs, tune.tune,
+    cluster.retry, cluster.cancel, cluster.logs, tune.tune, tidy.tidy,
 ):  # fmt: skip
     app.command(command)
 app.command(cluster.sbatch_, name="sbatch")

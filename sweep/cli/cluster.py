@@ -12,9 +12,8 @@ from slurm import arrays, jobs, sbatch, status
 from sweep.cli.find import RESULTS, Override, Results, find, open_home, read_home
 from sweep.errors import Refused
 from sweep.progress import console
-from sweep.worker import dense_task, find_cell
 
-Cells = Annotated[str, Parameter(help="Names of cells, as lottery plan lists them")]
+Cells = Annotated[str, Parameter(help="Names of trainings, as lottery plan lists them")]
 
 
 def sbatch_(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
@@ -42,9 +41,8 @@ def retry(
     """
     _, folder = find(experiment, (), results)
     home = open_home(str(folder), (), results)
-    for cell in cells:
-        find_cell(home.experiment, cell)
-    if not jobs.submitted(home):
+    cells = tuple(home.training(cell).slug for cell in cells)
+    if not jobs.own(home):
         raise Refused(f"{home.root}: was never submitted; lottery sweep {experiment} tries again what failed")
     standing = status.states(home)
     if standing.silence:
@@ -68,8 +66,7 @@ def cancel(experiment: str, *cells: Cells, results: Results = RESULTS) -> int:
     Example: lottery cancel cifar10_resnet20
     """
     home = read_home(experiment, (), results)
-    for cell in cells:
-        find_cell(home.experiment, cell)
+    cells = tuple(home.training(cell).slug for cell in cells)
     gone = arrays.cancel(home, cells or None)
     console.print(f"cancelled: {', '.join(gone)}" if gone else "nothing waits or runs")
     return 0
@@ -84,13 +81,11 @@ def logs(
 ) -> int:
     """The log of a cell on the cluster, all its starts one after the other. `dense-seed0` is the dense run's.
 
-    Example: lottery logs cifar10_resnet20 ticket-q0.79-k10-seed0
+    Example: lottery logs cifar10_resnet20 ticket-q0.79-k10ep-seed0
     """
     home = read_home(experiment, (), results)
-    if cell not in {dense_task(seed) for seed in home.experiment.seeds}:
-        find_cell(home.experiment, cell)
     path = jobs.log_of(home, cell)
-    if path is None or not path.exists():
+    if not path.exists():
         raise Refused(f"{cell}: no log; it was not submitted, or has not begun (lottery status {experiment})")
     with open(path, errors="replace") as f:
         while True:

@@ -12,7 +12,6 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from slurm import queue, sbatch
-from sweep import experiment_file
 from sweep.cli.show import Json
 from sweep.data import engine, shards, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -20,6 +19,7 @@ from sweep.data.sheet import contact_sheet
 from sweep.data.sources import keep_listing, kept_listing
 from sweep.errors import Refused
 from sweep.experiment import Cluster
+from sweep.experiment import file as experiment_file
 from sweep.progress import console, show
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")

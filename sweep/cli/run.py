@@ -16,14 +16,14 @@ from slurm.backend import Backend
 from slurm.local import Local
 from slurm.mpi import Mpi, world
 from sweep.cli import show
-from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, find, open_home, read_home
+from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, open_home, read_home
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
-from sweep.experiment import Experiment
-from sweep.plan import cells
+from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask
 from sweep.progress import console, duration
-from sweep.store import Store
-from sweep.worker import Failure, Worker, dense_task, find_cell
+from sweep.training.schedule import groups_of
+from sweep.work.worker import Failure, Worker
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
 Restarts = Annotated[
@@ -38,11 +38,11 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     Example: lottery dry-run
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
-    console.print(show.method(home.experiment))
+    console.print(show.method(home))
     status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
-        chain = sbatch.chain(home.experiment, home.root, sbatch.everything(home.experiment))
+        chain = sbatch.chain(home.experiment, home.root, home.graph.trainings)
         sbatch.write_scripts(home.root, chain)
         show.scripts(home, chain)
     return status
@@ -50,28 +50,33 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
 
 def train(
     experiment: str,
-    *overrides: Override,
+    *words: Annotated[str, Parameter(help="Trainings, as lottery plan lists them, and fields to change")],
     seed: int | None = None,
     devices: Devices = 0,
     restarts: Restarts = None,
     results: Results = RESULTS,
 ) -> int:
-    """The dense run: weights kept at the start, at the rewind epochs and at the end; then its masks.
+    """The dense runs of an experiment, or the trainings named; then what each mask would leave.
 
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
-    described = _described(experiment, overrides, results)
-    if seed is not None and seed not in described.seeds:
-        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.seeds)}")
+    overrides = tuple(word for word in words if "=" in word)
+    described = _described(experiment, overrides, results, devices)
+    if seed is not None and seed not in described.experiment.seeds:
+        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
+    named = [described.training(word) for word in words if "=" not in word]
+    wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]
     home = open_home(experiment, overrides, results)
-    console.print(show.method(home.experiment))
-    worker = Worker(home, devices, restarts=restarts)
-    failures = []
-    for each in home.experiment.seeds if seed is None else (seed,):
-        failure = worker.attempt(dense_task(each)) or worker.attempt(f"masks-seed{each}")
+    if not named:
+        console.print(show.method(home))
+    worker, failures = Worker(home, devices, restarts=restarts), list[Failure]()
+    for training in wanted:
+        failure = worker.attempt_patiently(training.slug)
         failures += [failure] if failure else []
-        if not failure:
-            show.dense_summary(home, each)
+        if not failure and training.mask is None:
+            show.dense_summary(home, training)
+        elif not failure:
+            console.print(f"{training.slug} done: {home.folder(training)}")
     return _told(failures)
 
 
@@ -79,28 +84,32 @@ def masks(
     experiment: str,
     *overrides: Override,
     results: Results = RESULTS,
-    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every cell will need")] = False,
+    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every ticket will need")] = False,
 ) -> int:
-    """The masks of every dense run that is done. In a SLURM job, cells that wait also get their predicted time limit.
+    """The masks of every dense run that is done. In a SLURM job, tickets that wait also get their predicted time limit.
 
     Example: lottery masks cifar10_resnet20
     """
     home = open_home(experiment, overrides, results)
-    worker, failures = Worker(home), list[Failure]()
-    for seed in home.experiment.seeds:
-        if not (home.dense(seed) / "result.json").exists():  # why, is on record beside it
-            failures.append(Failure(f"masks-seed{seed}", "its dense run is not done"))
-        elif failure := worker.attempt(f"masks-seed{seed}"):
-            failures.append(failure)
-        else:
-            show.dense_summary(home, seed)
-    if warm_up and len(failures) < len(home.experiment.seeds):
-        _warm_up(worker)
-    if "SLURM_JOB_ID" in os.environ and len(failures) < len(home.experiment.seeds):
+    failures = list[Failure]()
+    for training in home.graph.dense:
+        if not home.done(training):  # why, is on record beside it
+            failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
+            continue
+        try:
+            for mask in {one.mask.as_found for one in home.graph if one.mask and one.mask.of == training}:
+                make_mask(home, mask)
+            show.dense_summary(home, training)
+        except Refused as error:
+            failures.append(Failure(training.slug, str(error), refused=True))
+    some = len(failures) < len(home.graph.dense)
+    if warm_up and some:
+        _warm_up(Worker(home))
+    if "SLURM_JOB_ID" in os.environ and some:
         limit = arrays.limit_times(home)
         console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
         _told(failures)
-        return 0  # the cells of the seeds that have masks can begin
+        return 0  # the tickets of the seeds that have masks can begin
     return _told(failures)
 
 
@@ -110,7 +119,7 @@ def _warm_up(worker: Worker) -> None:
     try:
         done = worker.warm_up()
     except Exception as error:
-        console.print(f"not compiled ahead, every cell does it for itself: {type(error).__name__}: {error}")
+        console.print(f"not compiled ahead, every ticket does it for itself: {type(error).__name__}: {error}")
         return
     took = duration(time.monotonic() - began)
     console.print(f"compiled ahead in {took}" if done else "nothing to compile ahead: there is no GPU here")
@@ -139,11 +148,11 @@ def sweep(
     if on != "slurm" and (wait or dry_run or untried):
         raise Refused(f"--wait, --dry-run and --untried are for --on slurm, not --on {on}")
 
-    def opened() -> Store:
-        _described(experiment, overrides, results)
+    def opened() -> Home:
+        _described(experiment, overrides, results, devices)
         home = open_home(experiment, overrides, results)
         if not quiet:
-            console.print(show.method(home.experiment))
+            console.print(show.method(home))
         return home
 
     if on == "local":
@@ -158,46 +167,17 @@ def sweep(
     return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
 
 
-def ticket(
-    experiment: str,
-    cell: str = "",
-    *overrides: Override,
-    index: Annotated[int | None, Parameter(help="The cell's number in the plan, from 0 (an array task's)")] = None,
-    devices: Devices = 0,
-    restarts: Restarts = None,
-    results: Results = RESULTS,
-) -> int:
-    """Train one cell, named as `lottery plan` lists it, or numbered.
-
-    Example: lottery ticket dry_run ticket-q0.8-k0-seed0
-    """
-    if index is not None and "=" in cell:  # no name of a cell: the first override
-        cell, overrides = "", (cell, *overrides)
-    described = _described(experiment, overrides, results)
-    plan = [each.slug for each in cells(described)]
-    if (index is None) == (not cell):
-        raise Refused("ticket: give either the name of a cell or --index; lottery plan lists them")
-    if index is not None and not 0 <= index < len(plan):
-        raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
-    task = cell or plan[index or 0]
-    find_cell(described, task)
-    home = open_home(experiment, overrides, results)
-    failure = Worker(home, devices, restarts=restarts).attempt(task)
-    if failure:
-        return _told([failure])
-    console.print(f"{task} done: {home.cell(task)}")
-    return 0
-
-
-def _described(experiment: str, overrides: tuple[str, ...], results: Path) -> Experiment:
+def _described(experiment: str, overrides: tuple[str, ...], results: Path, devices: int = 0) -> Home:
     """The experiment, its data looked for. Nothing is written: what else may be refused comes before open_home."""
-    found, _ = find(experiment, overrides, results)
-    if found.data.name in WANTED:
-        place_of(found.data)
-    return found
+    home = read_home(experiment, overrides, results)
+    if devices:
+        groups_of(home.experiment.recipe, devices)
+    if home.experiment.data.name in WANTED:
+        place_of(home.experiment.data)
+    return home
 
 
-def _submitted(home: Store, slurm: Slurm, quiet: bool) -> int:
+def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
     """On SLURM the last job of the chain writes the report."""
     failures = slurm.run(home)
     if slurm.wait:
@@ -207,7 +187,7 @@ def _submitted(home: Store, slurm: Slurm, quiet: bool) -> int:
     return _told(failures)
 
 
-def _sweep(home: Store, backend: Backend, quiet: bool) -> int:
+def _sweep(home: Home, backend: Backend, quiet: bool) -> int:
     failures = backend.run(home)
     show.write_and_list(home, quiet)
     return _told(failures)

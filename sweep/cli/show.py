@@ -20,27 +20,30 @@ from slurm.status import states as where_it_stands
 from sweep import progress
 from sweep.cli.find import RESULTS, On, Override, Results, read_home
 from sweep.errors import Refused
-from sweep.experiment import Experiment
-from sweep.plan import cells, epochs_of, levels
+from sweep.experiment import END
+from sweep.graph.home import Home
+from sweep.graph.plan import levels
+from sweep.graph.state import missing, predicted_seconds
+from sweep.graph.training import Mask, Training
 from sweep.progress import console, duration
-from sweep.recipe import peak_rate
 from sweep.report.verdict import MARGIN, answer, rule, verdicts
-from sweep.status import predicted_seconds
-from sweep.store import Store
+from sweep.training.schedule import peak_rate
 
 WATCH_SECONDS = 5.0
 Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
 
 
 @dataclass(frozen=True)
-class PlannedCell:
+class Planned:
     """One row of the plan."""
 
-    index: int
-    cell: str
+    task: str
+    training: str  # its name in the pool
     kind: str
-    rewind_epoch: int
-    epochs: int
+    generation: int
+    rewind: str
+    epochs: float
+    state: str
     seconds: float | None  # None before the dense run was measured
 
 
@@ -51,50 +54,68 @@ def plan(
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """The cells of a sweep in the order they are handed out, their predicted time; with --on slurm, the job scripts.
+    """The trainings of a sweep in the order they are handed out, what is done of them, their predicted time.
 
+    With --on slurm, the job scripts too.
     Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
     """
     home = read_home(experiment, overrides, results)
     cluster = home.experiment.cluster
-    predicted = predicted_seconds(home, cluster.gpus_per_cell)
+    predicted = predicted_seconds(home, cluster.gpus_per_cell) or {}
+    open_ = {training.name for training in missing(home)}
     rows = [
-        PlannedCell(
-            index=i,
-            cell=cell.slug,
-            kind=cell.kind,
-            rewind_epoch=cell.rewind_epoch,
-            epochs=epochs_of(cell, home.experiment),
-            seconds=predicted[cell.slug] if predicted else None,
+        Planned(
+            task=training.slug,
+            training=training.name,
+            kind=training.kind,
+            generation=training.generation,
+            rewind=str(training.begin),
+            epochs=training.epochs,
+            state="missing" if training.name in open_ else "done",
+            seconds=predicted.get(training.slug),
         )
-        for i, cell in enumerate(cells(home.experiment))
+        for training in home.graph
     ]
-    # no order of the cells can end sooner
-    bound = max(sum(predicted.values()) / sbatch.together(cluster), *predicted.values()) if predicted and rows else None
+    to_come = [row for row in rows if row.state == "missing"]
+    seconds = [row.seconds for row in to_come if row.seconds is not None]
+    # no order of the tickets can end sooner
+    bound = max(sum(seconds) / sbatch.together(cluster), *seconds) if seconds else None
     if json_:
-        found = {"folder": str(home.root), "at_least_seconds": bound, "cells": [asdict(row) for row in rows]}
+        found = {"folder": str(home.root), "at_least_seconds": bound, "trainings": [asdict(row) for row in rows]}
         print(json.dumps(found, indent=1))
         return 0
-    table = Table("#", "cell", "epochs", "predicted")
+    table = Table("training", "generation", "epochs", "", "predicted")
     for row in rows:
-        seconds = duration(row.seconds) if row.seconds else "–"
-        table.add_row(str(row.index), row.cell, str(row.epochs), seconds)
+        length = duration(row.seconds) if row.seconds else "–"
+        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", row.state, length)
     progress.show(table)
-    epochs = sum(row.epochs for row in rows)
-    if predicted and bound is not None:
-        total, together = sum(predicted.values()), sbatch.together(cluster)
-        console.print(
-            f"{len(rows)} cells, {epochs} epochs: {duration(total)} one after the other at the dense run's speed; "
-            f"at least {duration(bound)} with {together} at a time (cluster: of the experiment)"
+    epochs = sum(row.epochs for row in to_come)
+    said = f"{len(rows)} trainings, {len(rows) - len(to_come)} of them done; {epochs:g} epochs to train"
+    if bound is not None:
+        said += (
+            f": {duration(sum(seconds))} one after the other at the dense run's speed; at least {duration(bound)} with "
+            f"{sbatch.together(cluster)} at a time (cluster: of the experiment)"
         )
-    else:
-        console.print(f"{len(rows)} cells, {epochs} epochs; times are predicted once the dense run has been measured")
+    elif to_come:
+        said += "; times are predicted once the dense run has been measured"
+    console.print(said)
+    _say_replays(home)
     if on == "slurm":
         scripts(home, arrays.preview(home))
     return 0
 
 
-def scripts(home: Store, chain: list[Job]) -> None:
+def _say_replays(home: Home) -> None:
+    """Finished trainings that did not keep a point this experiment starts from."""
+    for training in home.graph:
+        if points := home.missing_points(training):
+            words = ", ".join(map(str, points))
+            console.print(
+                f"{training.slug}: its weights at {words} were not kept; it will be trained again up to there"
+            )
+
+
+def scripts(home: Home, chain: list[Job]) -> None:
     """The job scripts as they are submitted, and the commands that would do it by hand."""
     for job in chain:
         console.print(f"--- {home.root / 'slurm' / job.name}.sh\n{job.text}")
@@ -123,7 +144,7 @@ def status(
     return 0
 
 
-def _watch(home: Store) -> int:
+def _watch(home: Home) -> int:
     """On a terminal the table stays in place; elsewhere, a line now and then."""
     while True:
         standing = where_it_stands(home)
@@ -137,7 +158,7 @@ def _watch(home: Store) -> int:
         time.sleep(WATCH_SECONDS)
 
 
-def _show_standing(home: Store, standing: Standing) -> None:
+def _show_standing(home: Home, standing: Standing) -> None:
     table = Table("training", "state", "epoch", "test accuracy", "")
     for state in standing.tasks:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
@@ -150,7 +171,7 @@ def _show_standing(home: Store, standing: Standing) -> None:
     console.print(_summary(home, standing))
 
 
-def _summary(home: Store, standing: Standing) -> str:
+def _summary(home: Home, standing: Standing) -> str:
     counts = Counter(state.state for state in standing.tasks)
     parts = [
         f"{counts[word]} {word}" for word in ("done", "running", "begun", "waiting", "lost", "failed") if counts[word]
@@ -177,11 +198,14 @@ def weights(
 
     Example: lottery weights dry_run --layers
     """
+    from sweep.graph.weights import histogram, weight_statistics
     from sweep.report.figures import save, weight_figure
-    from sweep.weights import histogram, weight_statistics
 
     home = read_home(experiment, overrides, results)
-    found = weight_statistics(home, seed, layers)
+    if seed not in home.experiment.seeds:
+        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(home.experiment.seeds)}")
+    training = home.training(f"dense-seed{seed}")
+    found = weight_statistics(home, training, layers)
     if json_:
         print(json.dumps(found, indent=1))
         return 0
@@ -198,7 +222,7 @@ def weights(
                 table.add_row(name, *(_number(values[key]) for key in wanted))
         progress.show(table)
     paths = save(
-        weight_figure(histogram(home, seed), f"{home.experiment.name}, seed {seed}"),
+        weight_figure(histogram(home, training), f"{home.experiment.name}, seed {seed}"),
         home.report / f"weights-seed{seed}",
     )
     console.print("figure: " + ", ".join(map(str, paths)))
@@ -220,7 +244,7 @@ def report(
     if not (home.root / "experiment.yaml").exists():
         raise Refused(f"{home.root}: nothing there yet; lottery sweep {experiment} makes it")
     if json_:
-        from sweep.report.results import collect
+        from sweep.graph.results import collect
 
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
@@ -233,82 +257,80 @@ def report(
 # What several commands say -----------------------------------------------------------------------------------------
 
 
-def method(experiment: Experiment) -> str:
+def method(home: Home) -> str:
     """The sweep in the words of the method, before it starts."""
+    experiment = home.experiment
     recipe, prune = experiment.recipe, experiment.prune
     scaled = (
         f" (scaled from {recipe.learning_rate:g} at batch {recipe.reference_batch})" if recipe.reference_batch else ""
     )
-    kinds: dict[str, int] = {}
-    for cell in cells(experiment):
-        kinds[cell.kind] = kinds.get(cell.kind, 0) + 1
-    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind != "ticket") or "none"
+    kinds = Counter(training.kind for training in home.graph)
+    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in ("dense", "ticket")) or "none"
     marks = ", ".join(str(level) for level in levels(prune))
-    rewind_epochs = ", ".join(map(str, prune.rewind_epochs))
+    points = ", ".join(map(str, prune.rewind))
     return "\n".join(
         [
-            f"{experiment.name} ({experiment.hash})",
+            f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing",
             f"1. Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
             f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
-            f"{recipe.schedule}. Weights are kept at the start, after epochs {rewind_epochs} and at the end.",
-            f"2. Masks: the smallest final weights go ({prune.scope}; {marks}). "
+            f"{recipe.schedule}. Weights are kept at {points}, at a ladder of early points and at the end.",
+            f"2. Masks: the final weights of lowest {prune.score} go ({prune.scope}; {marks}). "
             "Kernels only, never biases or batch norm.",
-            f"3. Tickets: mask × weights of the rewind epoch, trained from there to epoch {recipe.epochs}: "
-            f"{kinds.get('ticket', 0)} cells. Controls: {controls}.",
+            f"3. Tickets: mask × weights of the rewind point, trained from there to epoch {recipe.epochs}: "
+            f"{kinds['ticket']} trainings. Controls: {controls}.",
             "4. Report: test accuracy at the last epoch against remaining weights.",
         ]
     )
 
 
-def dense_summary(home: Store, seed: int) -> None:
-    """Accuracy of the dense run and what each mask leaves, kernels that were emptied among it."""
-    from sweep import masks, store
-    from sweep.mask_file import read_masks
+def dense_summary(home: Home, training: Training) -> None:
+    """Accuracy of a dense run and what each mask of it leaves, kernels that were emptied among it."""
+    from sweep import files
+    from sweep.graph.mask_file import make_mask, read_mask
+    from sweep.pruning import masks
 
-    result = store.read_json(home.dense(seed) / "result.json")
+    result = files.read_json(home.folder(training) / "result.json")
     console.print(
-        f"dense run, seed {seed}: test accuracy {result['test']['top1']:.2%}, {duration(result['seconds'])}",
+        f"dense run, seed {training.seed}: test accuracy {result['test']['top1']:.2%}, {duration(result['seconds'])}",
         markup=False,
     )
-    found = read_masks(home, seed)
     for level in levels(home.experiment.prune):
-        mask, threshold = found.masks[str(level)], found.thresholds[str(level)]
-        how = f"threshold {threshold:.4g}" if threshold is not None else "a threshold in every kernel"
-        line = f"  {level}: {how}, {mask.sum()} of {mask.size} prunable weights stay"
-        empty = masks.emptied(mask, found.network)
+        mask = Mask(level, training, END, home.experiment.prune.scope, home.experiment.prune.score)
+        found = read_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
+        how = f"threshold {found.threshold:.4g}" if found.threshold is not None else "a threshold in every kernel"
+        line = f"  {level}: {how}, {found.mask.sum()} of {found.mask.size} prunable weights stay"
+        empty = masks.emptied(found.mask, found.network)
         if empty:
             names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
             line += f"; WARNING: nothing is left of {len(empty)} kernels ({names})"
         console.print(line)
 
 
-def write_and_list(home: Store, quiet: bool, margin: float = MARGIN) -> None:
+def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
     """Write the report, show its table and say where it is."""
+    from sweep.graph.results import collect
     from sweep.report import write_report
-    from sweep.report.results import collect
-    from sweep.tracking import track_report
+    from sweep.tracking.runs import track_report
 
     paths = write_report(home, margin)
     track_report(home, paths)
     if quiet:
         return
-    for seed in home.experiment.seeds:
-        if home.masks(seed).exists():
-            dense_summary(home, seed)
+    for training in home.graph.dense:
+        if home.done(training) and home.snapshot(training, END).exists():
+            dense_summary(home, training)
     rows = collect(home)
     found = verdicts(rows, margin)
-    table = Table("remaining", "rewind epoch", "seeds", "test accuracy", "against dense", "verdict")
+    table = Table("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
     for one in found:
         difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
         accuracy = f"{one.accuracy.mean:.2%}"
         accuracy += f" ± {100 * one.accuracy.half:.2f}" if one.accuracy.half is not None else ""
-        table.add_row(
-            f"{one.density:.1%}", str(one.rewind_epoch), str(one.accuracy.seeds), accuracy, difference, one.outcome
-        )
+        table.add_row(f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), accuracy, difference, one.outcome)
     progress.show(table)
-    for (kind, _, _, epoch), group in _control_groups(rows):
+    for (kind, _, _, rewind), group in _control_groups(rows):
         scores = mean(row.test_top1 for row in group)
-        console.print(f"control {kind}, {group[0].density:.1%} left, epoch {epoch}: {scores:.2%}")
+        console.print(f"control {kind}, {group[0].density:.1%} left, from {rewind}: {scores:.2%}")
     console.print(f"{answer(found, margin)}\n{rule(margin)}")
     open_ = [row for row in rows if row.state != "done"]
     if open_:
@@ -322,7 +344,7 @@ def _control_groups(rows: list[Any]) -> list[tuple[tuple[Any, ...], list[Any]]]:
     for row in rows:
         if row.kind not in ("dense", "ticket") and row.test_top1 is not None:
             level = (row.quantile, row.threshold if row.quantile is None else None)
-            groups.setdefault((row.kind, *level, row.rewind_epoch), []).append(row)
+            groups.setdefault((row.kind, *level, row.rewind), []).append(row)
     return sorted(groups.items(), key=lambda item: (item[0][0], -item[1][0].density))
 
 

@@ -11,17 +11,18 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import arrays, jobs, queue, sbatch
-from sweep import agent, search, tuning
 from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find
 from sweep.cli.show import Json
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
+from sweep.graph.home import Home
 from sweep.progress import console
 from sweep.progress import show as show_table
-from sweep.search import Trial
-from sweep.store import Store
-from sweep.tuning import Tuning
-from sweep.worker import Worker
+from sweep.tuning import agent, search
+from sweep.tuning import trials as tuning
+from sweep.tuning.search import Trial
+from sweep.tuning.trials import Tuning
+from sweep.work.worker import Worker
 
 
 def tune(
@@ -108,7 +109,7 @@ def _asked_for(made: Tuning) -> int:
 def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None) -> int:
     """One trial; that it diverges is an answer too."""
     home = made.begin(trial)
-    failure = Worker(home, devices, restarts=restarts).attempt(tuning.task_of(home.experiment))
+    failure = Worker(home, devices, restarts=restarts).attempt_patiently(tuning.training_of(home.experiment).slug)
     if failure:
         console.print(f"{' '.join(trial)}: {failure.reason}")
     return 2 if failure and failure.refused else 0
@@ -116,7 +117,7 @@ def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None
 
 def _submit(made: Tuning, plan: list[Trial]) -> int:
     """Every trial that is neither done nor in the queue, as an element of one job array."""
-    home = Store(made.root, made.experiment)
+    home = Home(made.root, made.experiment)
     with arrays.alone(home):
         trials = elements_to_submit(made, plan, _queued(home))
         if trials:
@@ -133,9 +134,9 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
     return 0
 
 
-def _queued(home: Store) -> set[int]:
+def _queued(home: Home) -> set[int]:
     """The array elements that wait or run."""
-    elements = {f"{job.id}_{index}": index for job in jobs.submitted(home) for index in job.indices}
+    elements = {f"{job.id}_{index}": index for job in jobs.own(home) for index in job.indices}
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
 
 

@@ -39,7 +39,7 @@ def dashboard(experiment: str, *overrides: Override, results: Results = RESULTS)
 
     Example: lottery wandb dashboard cifar10_resnet20 track.mode=online
     """
-    from sweep.dashboard import publish
+    from sweep.tracking.dashboard import publish
 
     path, url = publish(read_home(experiment, overrides, results))
     console.print(f"the dashboard is at {url}" if url else f"no server was asked; the dashboard is described in {path}")

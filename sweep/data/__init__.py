@@ -1,7 +1,8 @@
 """Data sets, all behind one face: three splits, a number of classes, an image shape.
 
 A split is `Images` (uint8 in memory; trained from the device's memory), `Files` (decoded as they are needed) or
-`Shards` (prepared once, see sweep.data.shards). In which order it is read is not its business: see sweep.recipe.
+`Shards` (prepared once, see sweep.data.shards). In which order it is read: see
+sweep.training.schedule.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def place_of(data: Data) -> Path:
 
 def open_dataset(data: Data) -> Dataset:
     """The data set of an experiment, its validation images held out of training."""
+    if data.crop == "resized" and data.name not in ("folder", "shards"):
+        raise Refused(f"data.crop: resized is for folder and shards; expected padded or auto for {data.name}")
     from sweep.data import cifar10, digits, folder, shards, synthetic
 
     sources: dict[str, Callable[[Data], Dataset]] = {
@@ -118,8 +121,14 @@ def hold_out(train: Split, count: int) -> tuple[Split, Split]:
 
 def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, of pixels between 0 and 1."""
-    sample = images[:10000].astype(np.float64) / 255.0
-    mean, deviation = sample.mean((0, 1, 2)), sample.std((0, 1, 2))
+    # sums of whole numbers are exact: the order of the images does not matter
+    total = squares = np.zeros(images.shape[-1], np.int64)
+    for first in range(0, len(images), 1000):
+        part = images[first : first + 1000].astype(np.int64)
+        total, squares = total + part.sum((0, 1, 2)), squares + (part * part).sum((0, 1, 2))
+    count = images[..., 0].size
+    mean = total / count / 255.0
+    deviation = np.sqrt(np.maximum(squares / count / 255.0**2 - mean**2, 0.0))
     return tuple(float(m) for m in mean), tuple(float(max(d, 1e-3)) for d in deviation)
 
 

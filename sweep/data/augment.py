@@ -42,14 +42,23 @@ def flipped(images: Tensor, which: Tensor) -> Tensor:
     return tf.where(which[:, None, None, None] == 1, tf.reverse(images, [2]), images)
 
 
-def mixed_up(images: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Zhang et al. 2018: every image and its target blended with its neighbour's in the batch."""
+def neighbours(x: Tensor, groups: int) -> Tensor:
+    """Of each image the one before it in its group; the last of the group for the first."""
+    grouped = tf.reshape(x, (groups, -1, *x.shape[1:]))
+    return tf.reshape(tf.roll(grouped, 1, 1), x.shape)
+
+
+def mixed_up(images: Tensor, targets: Tensor, share: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
+    """Zhang et al. 2018: every image and its target blended with its neighbour's.
+
+    λ x + (1 − λ) x', with one λ for the batch. Neighbours are of one group, which no replica shares with another.
+    """
     own = tf.cast(share, images.dtype)
-    images = own * images + (1 - own) * tf.roll(images, 1, 0)
-    return images, share * targets + (1 - share) * tf.roll(targets, 1, 0)
+    images = own * images + (1 - own) * neighbours(images, groups)
+    return images, share * targets + (1 - share) * neighbours(targets, groups)
 
 
-def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
     """Yun et al. 2019: a box of every image replaced by its neighbour's; targets by the area that was."""
     size = images.shape[1]
     side = tf.cast(tf.round(tf.sqrt(1.0 - share) * size), tf.int32)
@@ -58,9 +67,9 @@ def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor) -> t
     top, left = (corner[i] * (size - side + 1) // (1 << 16) for i in (0, 1))
     at = tf.range(size)
     inside = ((at >= top) & (at < top + side))[:, None] & ((at >= left) & (at < left + side))[None, :]
-    images = tf.where(inside[None, :, :, None], tf.roll(images, 1, 0), images)
-    kept = 1.0 - tf.cast(side * side, tf.float32) / (size * size)
-    return images, kept * targets + (1 - kept) * tf.roll(targets, 1, 0)
+    images = tf.where(inside[None, :, :, None], neighbours(images, groups), images)
+    own = 1.0 - tf.cast(side * side, tf.float32) / (size * size)
+    return images, own * targets + (1 - own) * neighbours(targets, groups)
 
 
 def resized(images: Tensor, size: int) -> Tensor:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep import store
+from sweep import files
 from sweep.data.shards import DESCRIPTION, Reader, Shards, name_of
 
 
@@ -40,7 +40,7 @@ class Decoded(Reader):
 
 def total(shards: Shards) -> int:
     """Images of the whole split, also where only some of them are read."""
-    found = store.read_json(shards.prepared.root / DESCRIPTION)
+    found = files.read_json(shards.prepared.root / DESCRIPTION)
     return int(found["images"][shards.split])
 
 

@@ -15,6 +15,8 @@ SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 def read(data: Data) -> Dataset:
     root = place_of(data)
+    if data.crop == "padded":
+        raise Refused("data.crop: padded is for images in memory; expected resized for class folders")
     test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
     for folder in (root / "train", test):
         if not folder.is_dir():

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep import store
+from sweep import files
 from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, pixel_statistics, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
@@ -71,16 +71,16 @@ def describe(prepared: Prepared, more: dict[str, Any]) -> None:
         "format": prepared.format, "size": prepared.size, "classes": list(prepared.classes), "shards": prepared.counts,
         **more,
     }  # fmt: skip
-    if path.exists() and store.read_json(path) != content:
-        before = store.read_json(path)
+    if path.exists() and files.read_json(path) != content:
+        before = files.read_json(path)
         other = sorted(key for key in content if before.get(key) != content[key])
         raise Refused(f"{prepared.root}: begun with another {', '.join(other)}; expected the same, or an empty folder")
-    store.write_json(path, content)
+    files.write_json(path, content)
 
 
 def open_prepared(root: Path) -> Prepared:
     try:
-        found = store.read_json(root / DESCRIPTION)
+        found = files.read_json(root / DESCRIPTION)
         return Prepared(root, found["format"], found["size"], tuple(found["classes"]), dict(found["shards"]))
     except (OSError, KeyError, ValueError) as error:
         raise Refused(f"{root}: no {DESCRIPTION} that can be read ({type(error).__name__}); expected a folder that "
@@ -92,14 +92,14 @@ def write_shard(
 ) -> None:
     """The shard, then its index. `problems` may grow while the records are made."""
     path, digest, rows, offset = prepared.shard(split, number), hashlib.sha256(), [], 0
-    with store.replacing(path) as beside, beside.open("wb") as file:
+    with files.replacing(path) as beside, beside.open("wb") as file:
         for record in records:
             file.write(record.content)
             digest.update(record.content)
             rows.append([offset, len(record.content), record.label, record.height, record.width, record.name])
             offset += len(record.content)
     index = {"bytes": offset, "sha256": digest.hexdigest(), "records": rows, "problems": problems}
-    store.write_text(prepared.index(split, number), json.dumps(index) + "\n")
+    files.write_text(prepared.index(split, number), json.dumps(index) + "\n")
 
 
 def read_index(prepared: Prepared, split: str, number: int) -> dict[str, Any]:
@@ -182,12 +182,19 @@ class Reader:
 
     def pixels(self, row: int, out: np.ndarray) -> None:
         """The image of one row into `out`, `[size, size, 3]` uint8."""
-        record = self.shards.records[row]
-        content = self._content(int(record["shard"]))[record["offset"] : record["offset"] + record["length"]]
+        content = self._record(row)
         if self.shards.prepared.format == "raw":
             out[...] = content.reshape(out.shape)
         else:
             out[...] = decoded(content.tobytes(), out.shape[0])
+
+    def encoded(self, row: int) -> bytes:
+        """The image of one row as it lies in its shard."""
+        return self._record(row).tobytes()
+
+    def _record(self, row: int) -> np.ndarray:
+        record = self.shards.records[row]
+        return self._content(int(record["shard"]))[record["offset"] : record["offset"] + record["length"]]
 
     def _content(self, number: int) -> np.ndarray:
         if number not in self._maps:
@@ -207,12 +214,15 @@ def decoded(content: bytes, size: int) -> np.ndarray:
 
 
 def read(data: Data) -> Dataset:
-    """A prepared data set. What is raw, of the right size and small enough is trained from the device's memory."""
+    """A prepared data set. With padded crops it is trained from the device's memory, as images of its own size."""
     prepared = open_prepared(place_of(data))
     train, validation = hold_out(records_of(prepared, "train"), data.validation)
     test = records_of(prepared, "test")
-    small = prepared.size**2 * 3 * (len(train) + len(validation) + len(test)) <= RESIDENT_BYTES
-    if prepared.format == "raw" and small and data.image_size in (0, prepared.size):
+    if data.crop == "padded":
+        small = prepared.size**2 * 3 * (len(train) + len(validation) + len(test)) <= RESIDENT_BYTES
+        if prepared.format != "raw" or not small or data.image_size not in (0, prepared.size):
+            raise Refused(f"data.crop: padded needs raw shards of at most {RESIDENT_BYTES >> 20} MiB, at their own "
+                          f"size, and {prepared.root} has others; expected data.crop=resized")  # fmt: skip
         images, held, tested = (_in_memory(part) for part in (train, validation, test))
         mean, deviation = pixel_statistics(images.images)
         return Dataset("shards", len(prepared.classes), prepared.size, 3, images, held, tested, mean, deviation)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.errors import Refused
-from sweep.store import write_text
+from sweep.files import write_text
 
 KEPT = ".sources.json"
 SUFFIXES = {".jpg", ".jpeg", ".png"}

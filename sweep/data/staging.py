@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sweep.data.shards import Prepared, Shards, checksum, name_of, read_index
 from sweep.errors import Refused
+from sweep.files import write_text
 from sweep.progress import Work
-from sweep.store import write_text
 
 
 def staged(shards: Shards, folder: Path) -> Shards:

@@ -17,8 +17,8 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from sweep.experiment import Data, Model, Recipe, identity
-from sweep.graph.point import BEGINNING, END, Point
-from sweep.pruning.levels import Level
+from sweep.experiment.point import BEGINNING, END, Point
+from sweep.pruning.masks import Level
 
 Arrangement = Literal["found", "shuffled", "random"]
 DIGITS = 10  # of the hash in a name: 40 bits, so that a pool of a million trainings meets itself once in two
@@ -46,7 +46,7 @@ class _Value:
         return f"{self.slug}-{self.digest[:DIGITS]}"
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.digest == self.digest  # type: ignore[attr-defined]
+        return type(other) is type(self) and other.digest == self.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -81,16 +81,18 @@ class Mask(_Value):
     of: Training
     at: Point = END
     allocation: str = "global"  # one ranking over all kernels, or layerwise: one in each
+    score: str = "magnitude"  # what is ranked; see sweep.pruning.scores
     arrangement: Arrangement = "found"
 
     def described(self) -> dict[str, Any]:
         out = {"level": str(self.level), "of": self.of.digest, "at": str(self.at), "allocation": self.allocation}
+        out |= {"score": self.score} if self.score != "magnitude" else {}
         return out | ({"arrangement": self.arrangement} if self.arrangement != "found" else {})
 
     @property
     def slug(self) -> str:
         arranged = f"-{self.arrangement}" if self.arrangement != "found" else ""
-        return f"{self.allocation}-{self.level}-of-{self.of.slug}{arranged}"
+        return f"{self.score}-{self.allocation}-{self.level}-of-{self.of.slug}{arranged}"
 
     @cached_property
     def as_found(self) -> Mask:
@@ -111,7 +113,11 @@ class Training(_Value):
     mask: Mask | None = None
 
     def described(self) -> dict[str, Any]:
-        out = {"model": _identity(self.model), "data": _identity(self.data), "recipe": _identity(self.recipe)}
+        out: dict[str, Any] = {
+            "model": _identity(self.model),
+            "data": _identity(self.data),
+            "recipe": _identity(self.recipe),
+        }
         out |= {"seed": self.seed, "start": self.start.described(), "begin": str(self.begin)}
         return out | ({"mask": self.mask.digest} if self.mask else {})
 
@@ -131,7 +137,8 @@ class Training(_Value):
         """Readable, and unique within an experiment. `repr` of a level keeps every digit."""
         if self.mask is None:
             return f"dense-seed{self.seed}"
-        return f"{self.kind}-{self.mask.level}-k{self.begin}-seed{self.seed}"
+        score = f"{self.mask.score}-" if self.mask.score != "magnitude" else ""
+        return f"{self.kind}-{score}{self.mask.level}-k{self.begin}-seed{self.seed}"
 
     @cached_property
     def needs(self) -> tuple[Training, ...]:

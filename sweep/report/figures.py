@@ -6,21 +6,23 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from sweep.experiment.point import in_order
+from sweep.files import replacing
+from sweep.graph.home import Home
+from sweep.graph.results import Row
 from sweep.report.published import Published, published
-from sweep.report.results import Row
 from sweep.report.verdict import estimate
-from sweep.store import Store, replacing
 
 NAMES = {
-    "ticket": "ticket, rewound to epoch {k}",
+    "ticket": "ticket, rewound to {k}",
     "fresh": "control: fresh initialization",
-    "shuffled": "control: shuffled mask, epoch {k}",
-    "random": "control: random mask, epoch {k}",
-    "finetune": "control: final weights, schedule of epoch {k}",
+    "shuffled": "control: shuffled mask, from {k}",
+    "random": "control: random mask, from {k}",
+    "lr_rewind": "learning-rate rewinding to {k}",
 }
 
 
-def write_figures(home: Store, rows: list[Row]) -> list[Path]:
+def write_figures(home: Home, rows: list[Row]) -> list[Path]:
     """The figures that the finished rows allow."""
     done = [row for row in rows if row.test_top1 is not None and row.kind != "dense"]
     if not done:
@@ -37,14 +39,14 @@ def averaged(rows: list[Row]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         level = row.quantile if row.quantile is not None else row.threshold
-        groups.setdefault((row.kind, row.rewind_epoch, row.quantile is None, level), []).append(row)
+        groups.setdefault((row.kind, row.rewind, row.quantile is None, level), []).append(row)
     out = []
     for (kind, k, _, _), group in groups.items():
         accuracy = estimate([row.test_top1 or 0.0 for row in group])
         point = {
             "line": NAMES[kind].format(k=k),
             "control": kind != "ticket",
-            "rewind epoch": k,
+            "rewind": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
             "accuracy": 100 * accuracy.mean,
             "seeds": len(group),
@@ -56,7 +58,7 @@ def averaged(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def curves(rows: list[Row], dense: list[float], title: str, others: list[Published] = [], page: bool = False) -> Any:  # noqa: B006
-    """Test accuracy against remaining weights: a line per rewind epoch, controls dashed, the dense network across.
+    """Test accuracy against remaining weights: a line per rewind point, controls dashed, the dense network across.
 
     On a page, a click in the legend picks a line.
     """
@@ -65,7 +67,7 @@ def curves(rows: list[Row], dense: list[float], title: str, others: list[Publish
     points = averaged(rows)
     remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
-    order = [NAMES[kind].format(k=k) for kind in NAMES for k in sorted({p["rewind epoch"] for p in points})]
+    order = [NAMES[kind].format(k=k) for kind in NAMES for k in in_order({p["rewind"] for p in points})]
     present = [name for name in dict.fromkeys(order) if any(p["line"] == name for p in points)]
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=alt.Color("line:N", title=None, sort=present))
     lines = base.mark_line(point=True).encode(
@@ -131,10 +133,12 @@ def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
     values = [p["accuracy"] for p in points]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("rewind epoch:O", axis=alt.Axis(labelAngle=0)),
+        x=alt.X(
+            "rewind:O", title="rewind point", sort=in_order({p["rewind"] for p in points}), axis=alt.Axis(labelAngle=0)
+        ),
         y=alt.Y("left:O", title="remaining weights", sort=list(dict.fromkeys(order))),
         # of square and text alike: the pointer over a square is mostly over its text
-        tooltip=["left:O", "rewind epoch:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
+        tooltip=["left:O", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
     )
     squares = base.mark_rect().encode(
         color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False),

@@ -15,17 +15,19 @@ from statistics import mean, median
 from string import Template
 from typing import Any
 
-from sweep import experiment_file, masks, store
-from sweep.mask_file import read_masks
-from sweep.plan import cells, levels
+from sweep import files
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.graph.mask_file import read_mask
+from sweep.graph.plan import levels
+from sweep.graph.results import Row
+from sweep.graph.state import State, states
+from sweep.graph.training import Mask
 from sweep.progress import duration
+from sweep.pruning import masks
 from sweep.report import figures
 from sweep.report.published import SOURCE, published
-from sweep.report.results import Row
 from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, rule, verdicts
-from sweep.status import State, states
-from sweep.store import Store
-from sweep.worker import dense_task, folder_of
 
 TEMPLATE = Path(__file__).with_name("page.html")
 # the text of the figures takes the colour of the page, light or dark
@@ -47,7 +49,7 @@ CONFIG = {
 }
 
 
-def write_page(home: Store, rows: list[Row], margin: float = MARGIN) -> Path:
+def write_page(home: Home, rows: list[Row], margin: float = MARGIN) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
     found, where = verdicts(rows, margin), states(home)
     charts = _charts(home, rows)
@@ -67,21 +69,21 @@ def write_page(home: Store, rows: list[Row], margin: float = MARGIN) -> Path:
     ]
     page = Template(TEMPLATE.read_text()).substitute(
         title=html.escape(f"{home.experiment.name}: which tickets train as well as the whole network?"),
-        experiment=html.escape(f"{home.experiment.name} · {home.experiment.hash}"),
+        experiment=html.escape(home.experiment.name),
         question=_question(home),
         body="\n".join(section for section in sections if section),
         bundle=_bundle(),
         charts=_inside_script(json.dumps(charts)),
     )
     path = home.report / "report.html"
-    store.write_text(path, page)
+    files.write_text(path, page)
     return path
 
 
 # Charts -------------------------------------------------------------------------------------------------------------
 
 
-def _charts(home: Store, rows: list[Row]) -> dict[str, Any]:
+def _charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
     done = [row for row in rows if row.kind != "dense" and row.test_top1 is not None and math.isfinite(row.test_top1)]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
@@ -105,14 +107,14 @@ def _on_page(chart: Any) -> dict[str, Any]:
     return spec
 
 
-def _learning(home: Store) -> Any:
+def _learning(home: Home) -> Any:
     """Accuracy by epoch of one chosen cell and of the dense run of its seed."""
     import altair as alt
 
-    names = [dense_task(seed) for seed in home.experiment.seeds] + [cell.slug for cell in cells(home.experiment)]
     points = []
-    for name in names:
-        for line in store.read_metrics(folder_of(home, name)):
+    for training in home.graph:
+        name = training.slug
+        for line in files.read_metrics(home.folder(training)):
             measured = "validation" if "validation_top1" in line else "train"
             value = line.get(f"{measured}_top1")
             if value is not None:
@@ -138,24 +140,28 @@ def _learning(home: Store) -> Any:
     )
 
 
-def _layers(home: Store) -> Any:
+def _layers(home: Home) -> Any:
     """Density of every kernel at one chosen level, of the first seed that has masks."""
     import altair as alt
 
-    seed = next((seed for seed in home.experiment.seeds if home.masks(seed).exists()), None)
-    names = [str(level) for level in levels(home.experiment.prune)]
-    if seed is None or not names:
+    made: dict[str, Mask] = {}
+    for training in home.graph:
+        mask = training.mask.as_found if training.mask else None
+        if mask and mask.of.seed == home.experiment.seeds[0] and home.mask(mask).exists():
+            made.setdefault(str(mask.level), mask)
+    names = [str(level) for level in levels(home.experiment.prune) if str(level) in made]
+    if not names:
         return None
-    found = read_masks(home, seed)
-    sizes = masks.kernel_sizes(found.network)
-    kernels = [variable.name for variable in found.network.of("kernel")]
-    points = [
-        {"level": level, "kernel": kernel, "weights": int(size), "left": round(100 * kept / size, 3)}
-        for level in names
-        for kernel, size, kept in zip(
-            kernels, sizes, masks.kept(found.masks[level], found.network).values(), strict=True
-        )
-    ]
+    points = []
+    for name in names:
+        found = read_mask(home, made[name])
+        sizes = masks.kernel_sizes(found.network)
+        left = masks.remaining(found.mask, found.network)
+        points += [
+            {"level": name, "kernel": kernel, "weights": int(size), "left": round(100 * count / size, 3)}
+            for (kernel, count), size in zip(left.items(), sizes, strict=True)
+        ]
+    kernels = list(left)
     choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))
     return (
         alt.Chart(alt.Data(values=points))
@@ -174,7 +180,7 @@ def _layers(home: Store) -> Any:
 # Sections -----------------------------------------------------------------------------------------------------------
 
 
-def _question(home: Store) -> str:
+def _question(home: Home) -> str:
     model, data = home.experiment.model, home.experiment.data
     width = f" (width {model.width:g})" if model.width != 1 else ""
     network = f"{model.name}{width} on {data.name}"
@@ -184,7 +190,7 @@ def _question(home: Store) -> str:
 def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: float) -> str:
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     said = (
-        f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'s'[: len(dense) != 1]}."
+        f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
         if dense
         else "No dense run yet."
     )
@@ -209,8 +215,8 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
     )
 
 
-def _curves_caption(home: Store) -> str:
-    text = "Lines: tickets by rewind epoch; dashed: controls; bars: 95 % interval over seeds. "
+def _curves_caption(home: Home) -> str:
+    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over seeds. "
     text += "Click in the legend to pick a line."
     return f"{text} Grey: {SOURCE}." if published(home.experiment) else text
 
@@ -218,47 +224,41 @@ def _curves_caption(home: Store) -> str:
 def _verdict_table(found: list[Verdict]) -> str:
     rows = [
         (
-            f"{one.density:.2%}", str(one.rewind_epoch), str(one.accuracy.seeds), _percent(one.accuracy),
+            f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _percent(one.accuracy),
             f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
         )
         for one in found
     ]  # fmt: skip
-    return _table(
-        "Verdicts", ("remaining", "rewind epoch", "seeds", "test accuracy", "verdict", ""), rows, escape=False
-    )
+    return _table("Verdicts", ("remaining", "rewind", "seeds", "test accuracy", "verdict", ""), rows, escape=False)
 
 
 def _controls(rows: list[Row]) -> str:
-    groups: dict[tuple[str, float, int], list[float]] = {}
+    groups: dict[tuple[str, float, str], list[float]] = {}
     for row in rows:
         if row.kind not in ("dense", "ticket") and row.test_top1 is not None and row.density is not None:
-            groups.setdefault((row.kind, row.density, row.rewind_epoch), []).append(row.test_top1)
-    tickets: dict[tuple[float, int], list[float]] = {}
+            groups.setdefault((row.kind, row.density, row.rewind), []).append(row.test_top1)
+    tickets: dict[tuple[float, str], list[float]] = {}
     for row in rows:
         if row.kind == "ticket" and row.test_top1 is not None and row.density is not None:
-            tickets.setdefault((row.density, row.rewind_epoch), []).append(row.test_top1)
+            tickets.setdefault((row.density, row.rewind), []).append(row.test_top1)
     lines = []
-    for (kind, density, epoch), scores in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])):
-        beside = tickets.get((density, epoch))
-        lines.append(
-            (kind, f"{density:.2%}", str(epoch), f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–")
-        )
-    return _table("Controls beside their tickets", ("control", "remaining", "rewind epoch", "control", "ticket"), lines)
+    for (kind, density, rewind), scores in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])):
+        beside = tickets.get((density, rewind))
+        lines.append((kind, f"{density:.2%}", rewind, f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–"))
+    return _table("Controls beside their tickets", ("control", "remaining", "rewind", "control", "ticket"), lines)
 
 
-def _cost(home: Store, rows: list[Row]) -> str:
+def _cost(home: Home, rows: list[Row]) -> str:
     """Device-hours by kind, and how fast the devices were fed."""
     spent: dict[str, list[float]] = {}
     speeds, waits, kinds = [], [], set()
-    tasks = [("dense", dense_task(seed)) for seed in home.experiment.seeds]
-    tasks += [(cell.kind, cell.slug) for cell in cells(home.experiment)]
-    for kind, task in tasks:
-        folder = folder_of(home, task)
+    for training in home.graph:
+        kind, folder = training.kind, home.folder(training)
         if (folder / "result.json").exists():
-            result = store.read_json(folder / "result.json")
+            result = files.read_json(folder / "result.json")
             spent.setdefault(kind, []).append(result["seconds"] * result["devices"])
             kinds.add(result["hardware"])
-        for line in store.read_metrics(folder)[1:]:  # the first epoch has the compilation in it
+        for line in files.read_metrics(folder)[1:]:  # the first epoch has the compilation in it
             if "images_per_second" in line:
                 speeds.append(line["images_per_second"])
                 waits.append(line["data_wait_share"])
@@ -283,12 +283,12 @@ def _failures(where: list[State]) -> str:
     return _table("Failures", ("training", "epochs done", "reason"), lines)
 
 
-def _how(home: Store) -> str:
+def _how(home: Home) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names) + f", Python {platform.python_version()}"
     described = html.escape(experiment_file.dump(home.experiment))
-    commands = f"lottery sweep {home.root.name}/experiment.yaml\nlottery report {home.root.name}"
+    commands = f"lottery sweep {home.root.name}\nlottery report {home.root.name}"
     return (
         "<h2>How this was obtained</h2>\n"
         f"<pre>{html.escape(commands)}</pre>\n<p>Report written with {html.escape(versions)}.</p>\n"

@@ -36,7 +36,7 @@ def published(experiment: Experiment) -> list[Published]:
             and int(row["dense_epochs"]) == experiment.recipe.epochs
         ]  # fmt: skip
     there = {int(row["rewind_epoch"]) for row in rows}
-    wanted = {min(there, key=lambda k: abs(k - ours)) for ours in experiment.prune.rewind_epochs} if there else set()
+    wanted = {min(there, key=lambda k: abs(k - ours)) for ours in _epochs(experiment)} if there else set()
     return [
         Published(
             int(row["rewind_epoch"]), float(row["density"]), float(row["accuracy_median"]),
@@ -44,3 +44,7 @@ def published(experiment: Experiment) -> list[Published]:
         )
         for row in rows if int(row["rewind_epoch"]) in wanted
     ]  # fmt: skip
+
+
+def _epochs(experiment: Experiment) -> list[int]:
+    return [k.count for k in experiment.prune.rewind if k.unit == "ep"]

@@ -12,10 +12,10 @@ def latex(found: list[Verdict], caption: str) -> str:
         rf"\caption{{{_plain(caption)}}}",
         r"\begin{tabular}{rrrll}",
         r"\toprule",
-        r"remaining & rewind epoch & seeds & test accuracy (\%) & verdict \\",
+        r"remaining & rewind & seeds & test accuracy (\%) & verdict \\",
         r"\midrule",
         *(
-            rf"{100 * one.density:.2f}\,\% & {one.rewind_epoch} & {one.accuracy.seeds} & {_number(one.accuracy)} & "
+            rf"{100 * one.density:.2f}\,\% & {one.rewind} & {one.accuracy.seeds} & {_number(one.accuracy)} & "
             rf"{one.outcome} \\"
             for one in found
         ),

@@ -1,4 +1,4 @@
-"""Is it a ticket? The rule, and what it says of every (level, rewind epoch) of a sweep.
+"""Is it a ticket? The rule, and what it says of every (level, rewind point) of a sweep.
 
 Trainings of the same seed share initialization, data order and augmentation, so they are compared in pairs: the
 difference is taken seed by seed, and its mean has a 95 % interval of Student's t.
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from sweep.report.results import Row
+from sweep.experiment.point import in_order
+from sweep.graph.results import Row
 
 MARGIN = 0.005  # half a point of accuracy
 # Fine-tuning keeps the trained weights: another way to a sparse network, not a doubt about this one.
@@ -37,12 +38,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of the tickets of one level and rewind epoch."""
+    """What can be said of the tickets of one level and rewind point."""
 
     quantile: float | None
     threshold: float | None
     density: float
-    rewind_epoch: int
+    rewind: str
     accuracy: Estimate
     difference: Estimate | None  # to the dense network, paired by seed; None: no dense run to compare with
     controls: dict[str, Estimate]  # ticket minus control, paired by seed
@@ -72,31 +73,32 @@ def rule(margin: float = MARGIN) -> str:
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
-    """Of every level and rewind epoch that has a finished ticket; most weights first, then by rewind epoch."""
+    """Of every level and rewind point that has a finished ticket; most weights first, then by rewind point."""
     done = [row for row in rows if row.test_top1 is not None and math.isfinite(row.test_top1)]
     dense = {row.seed: row.test_top1 for row in done if row.kind == "dense" and row.test_top1 is not None}
-    groups: dict[tuple[str, float | None, float | None, int], dict[int, Row]] = {}
+    groups: dict[tuple[str, float | None, float | None, str], dict[int, Row]] = {}
     for row in done:
         if row.kind != "dense":
             level = (row.quantile, None if row.quantile is not None else row.threshold)
-            groups.setdefault((row.kind, *level, row.rewind_epoch), {})[row.seed] = row
+            groups.setdefault((row.kind, *level, row.rewind), {})[row.seed] = row
     out = []
-    for (kind, quantile, threshold, epoch), tickets in groups.items():
+    for (kind, quantile, threshold, rewind), tickets in groups.items():
         if kind != "ticket":
             continue
         scores = {seed: _top1(row) for seed, row in tickets.items()}
         difference = paired(scores, dense)
         controls = {}
         for doubt in DOUBTS:
-            # a fresh initialization has no past to rewind to: it is compared with every rewind epoch
-            other = groups.get((doubt, quantile, threshold, 0 if doubt == "fresh" else epoch), {})
+            # a fresh initialization has no past to rewind to: it is compared with every rewind point
+            other = groups.get((doubt, quantile, threshold, "0" if doubt == "fresh" else rewind), {})
             if (against := paired(scores, {seed: _top1(row) for seed, row in other.items()})) is not None:
                 controls[doubt] = against
         outcome, reason = _outcome(difference, controls, margin)
         density = mean(row.density or 0.0 for row in tickets.values())
         accuracy = estimate(list(scores.values()))
-        out.append(Verdict(quantile, threshold, density, epoch, accuracy, difference, controls, outcome, reason))
-    return sorted(out, key=lambda v: (-v.density, v.rewind_epoch))
+        out.append(Verdict(quantile, threshold, density, rewind, accuracy, difference, controls, outcome, reason))
+    order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
+    return sorted(out, key=lambda v: (-v.density, order[v.rewind]))
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
@@ -110,10 +112,10 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
         best = winning or matching
         words = "win" if winning else "match the dense network (no controls were trained beside them)"
         least = min(best, key=lambda v: v.density)
-        epochs = sorted({v.rewind_epoch for v in best if v.density == least.density})
+        points = in_order({v.rewind for v in best if v.density == least.density})
         return (
             f"{len(best)} of {len(found)} tickets {words}. The sparsest keeps {least.density:.1%} of the prunable "
-            f"weights, rewound to epoch {' or '.join(map(str, epochs))}."
+            f"weights, rewound to {' or '.join(points)}."
         )
     if seeds == 1:
         near = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
@@ -122,7 +124,7 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
             least = min(near, key=lambda v: v.density)
             said += (
                 f" The sparsest ticket within {100 * margin:g} points of its dense run keeps {least.density:.1%} of "
-                f"the prunable weights (rewind epoch {least.rewind_epoch})."
+                f"the prunable weights (rewound to {least.rewind})."
             )
         return said
     undecided = sum(v.outcome == "undecided" for v in found)

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from sweep import cli
-from sweep.store import open_store
+from sweep.graph.home import open_home
 from tests import made_up
 
 SMALL = """
 model: {name: mobilenet_v2_small, width: 0.35}
 data: {name: digits}
 recipe: {epochs: 4, batch: 8}
-prune: {quantiles: [0.5, 0.9], rewind_epochs: [0, 2]}
+prune: {quantiles: [0.5, 0.9], rewind: [0, 2ep]}
 """
 
 
@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
 def home(here):
     """The results folder of small.yaml, with nothing done yet."""
     experiment = made_up.experiment()
-    return open_store(experiment, here / "results" / experiment.folder)
+    return open_home(experiment, here / "results" / experiment.name)
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def unfinished(home):
     made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4)
     made_up.epochs(made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, kept=1, prunable=2), 4)
     made_up.epochs(made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan"), 1)
-    made_up.epochs(home.cell("ticket-q0.5-k2-seed0"), 3)
-    (home.cell("ticket-q0.5-k2-seed0") / "checkpoint.h5").touch()
+    made_up.epochs(home.folder_of("ticket-q0.5-k2ep-seed0"), 3)
+    (home.folder_of("ticket-q0.5-k2ep-seed0") / "checkpoint.h5").touch()
     return home
 
 

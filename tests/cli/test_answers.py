@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sweep.cli import show
-from sweep.plan import cells
-from sweep.store import open_store
-from sweep.weights import QUANTILES
+from sweep.graph.home import open_home
+from sweep.graph.plan import graph_of
+from sweep.graph.weights import QUANTILES
 from tests import made_up
 from tests.made_up import content, files_under
 
@@ -22,24 +22,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked wit
 # ---- which experiment is meant
 
 
-@pytest.mark.parametrize("word", ["small.yaml", "small", "{folder}", "results/{folder}", "results/{folder}/"])
+@pytest.mark.parametrize("word", ["small.yaml", "small", "results/small", "results/small/"])
 def test_an_experiment_is_a_file_a_name_or_a_results_folder(home, lottery, word):
-    status, said, _ = lottery("plan", word.format(folder=home.experiment.folder), "--json")
+    status, said, _ = lottery("plan", word, "--json")
     assert status == 0
-    assert json.loads(said)["folder"] == f"results/{home.experiment.folder}"
+    assert json.loads(said)["folder"] == "results/small"
 
 
 def test_results_may_be_anywhere(here, lottery):
     experiment = made_up.experiment()
-    open_store(experiment, here / "elsewhere" / experiment.folder)
+    open_home(experiment, here / "elsewhere" / "small")
     for word in ("small.yaml", "small"):
         _, said, _ = lottery("plan", word, "--json", "--results", "elsewhere")
-        assert json.loads(said)["folder"] == f"elsewhere/{experiment.folder}"
+        assert json.loads(said)["folder"] == "elsewhere/small"
 
 
-def test_an_override_of_a_finished_experiment_may_only_change_where_and_how(home, lottery):
-    assert lottery("plan", "small", "cluster.nodes=3")[0] == 0
-    assert lottery("plan", "small", "recipe.batch=16")[0] == 2
+def test_an_override_grows_an_experiment_that_is_there(unfinished, lottery):
+    _, said, _ = lottery("plan", "small", "prune.quantiles=[0.5,0.7,0.9]", "--json")
+    rows = json.loads(said)["trainings"]
+    assert len(rows) == 7 and sum(row["state"] == "done" for row in rows) == 1
 
 
 # ---- plan
@@ -48,34 +49,35 @@ def test_an_override_of_a_finished_experiment_may_only_change_where_and_how(home
 def test_the_plan_lists_every_cell_in_its_order(here, lottery):
     status, said, _ = lottery("plan", "small.yaml")
     assert status == 0
-    listed = re.findall(r"│ (\d+) │ (\S+) +│ (\d+) ", said)
-    plan = cells(made_up.experiment())
-    assert listed == [(str(i), cell.slug, str(4 - cell.rewind_epoch)) for i, cell in enumerate(plan)]
-    assert "4 cells, 12 epochs; times are predicted once the dense run has been measured" in said
+    listed = re.findall(r"│ (\S+-seed0) +│ (\d) +│ (\d+) ", said)
+    assert listed == [(one.slug, str(one.generation), f"{one.epochs:g}") for one in graph_of(made_up.experiment())]
+    assert "5 trainings, 0 of them done; 16 epochs to train; times are predicted once the dense run" in said
     assert files_under(here) == ["small.yaml"]
 
 
 def test_the_plan_for_a_script_is_json(here, lottery):
     status, said, _ = lottery("plan", "small.yaml", "--json")
-    found = json.loads(said)["cells"]
+    found = json.loads(said)["trainings"]
     assert status == 0
-    assert [row["cell"] for row in found] == [cell.slug for cell in cells(made_up.experiment())]
-    assert found[3] == {
-        "index": 3,
-        "cell": "ticket-q0.9-k2-seed0",
+    assert [row["training"] for row in found] == [one.name for one in graph_of(made_up.experiment())]
+    assert found[4] | {"training": ""} == {
+        "task": "ticket-q0.9-k2ep-seed0",
+        "training": "",
         "kind": "ticket",
-        "rewind_epoch": 2,
+        "generation": 1,
+        "rewind": "2ep",
         "epochs": 2,
+        "state": "missing",
         "seconds": None,
     }
 
 
 def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery):
-    made_up.epochs(home.dense(0), 3, seconds=19.5)  # and half a second of evaluation
+    made_up.epochs(made_up.dense(home), 3, seconds=19.5)  # and half a second of evaluation
     _, said, _ = lottery("plan", "small", "--json")
-    assert [row["seconds"] for row in json.loads(said)["cells"]] == [80.0, 80.0, 40.0, 40.0]
+    assert [row["seconds"] for row in json.loads(said)["trainings"]] == [None, 80.0, 80.0, 40.0, 40.0]
     _, said, _ = lottery("plan", "small", "cluster={nodes: 1, gpus_per_node: 2}")
-    assert "4 cells, 12 epochs: 4 min 00 s one after the other" in said
+    assert "16 epochs to train: 4 min 00 s one after the other" in said
     assert "at least 2 min 00 s with 2 at a time" in said
 
 
@@ -83,7 +85,7 @@ def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
     from slurm import sbatch
 
     _, said, _ = lottery("plan", "small", "--on", "slurm")
-    chain = sbatch.chain(home.experiment, home.root.resolve(), sbatch.everything(home.experiment))
+    chain = sbatch.chain(home.experiment, home.root.resolve(), home.graph.trainings)
     assert [job.part for job in chain] == ["dense", "masks", "cells", "report"]
     assert all(job.text in said for job in chain)
     assert lottery("sweep", "small", "--on", "slurm", "--dry-run")[1] in said
@@ -99,8 +101,8 @@ def test_the_status_tells_what_is_done_begun_failed_and_waiting(unfinished, lott
         ("dense-seed0", "done", 4, "", 0.75),
         ("ticket-q0.5-k0-seed0", "done", 4, "", 0.7),
         ("ticket-q0.9-k0-seed0", "failed", 1, "loss is nan", None),
-        ("ticket-q0.5-k2-seed0", "begun", 3, "", None),
-        ("ticket-q0.9-k2-seed0", "waiting", 0, "", None),
+        ("ticket-q0.5-k2ep-seed0", "begun", 3, "", None),
+        ("ticket-q0.9-k2ep-seed0", "waiting", 0, "", None),
     ]
 
 
@@ -142,7 +144,7 @@ def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unf
 @pytest.mark.slow
 def test_the_report_averages_over_seeds(here, lottery):
     experiment = made_up.experiment(seeds=(0, 1))
-    home = open_store(experiment, here / "results" / experiment.folder)
+    home = open_home(experiment, here / "results" / experiment.name)
     for seed, top1 in ((0, 0.6), (1, 0.7)):
         made_up.finish(home, f"dense-seed{seed}", top1 + 0.1)
         made_up.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)

@@ -24,8 +24,8 @@ def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypa
 
 
 COMMANDS = [
-    "dry-run", "train", "masks", "sweep", "ticket", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
-    "logs", "tune", "bench step", "bench scaling", "bench input", "wandb sync", "wandb dashboard",
+    "dry-run", "train", "masks", "sweep", "plan", "status", "weights", "report", "sbatch", "retry", "cancel",
+    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "wandb sync", "wandb dashboard",
     "data prepare", "data inspect",
 ]  # fmt: skip
 
@@ -54,7 +54,7 @@ ANSWERED = ["--help", "report --help", "plan small.yaml", "status small"]
 @pytest.mark.slow
 def test_looking_does_not_import_tensorflow(unfinished):
     made_up.write_snapshot(unfinished, made_up.network().initial(0), None)
-    lines = [*ANSWERED, "report small", "weights small", "plan small --sbatch", "sweep small.yaml data.name=cifar10"]
+    lines = [*ANSWERED, "report small", "weights small", "plan small --on slurm", "sweep small.yaml data.name=cifar10"]
     code = f"""
 import sys
 from sweep.cli import main

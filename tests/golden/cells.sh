@@ -13,16 +13,24 @@
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/cells-%a.out
+#SBATCH --output=results/slurm/logs/small-cells.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
+tasks=(
+    ticket-q0.5-k0-seed0-b6f24a1d86
+    ticket-q0.9-k0-seed0-4c465f51cc
+    ticket-q0.5-k2ep-seed0-99059ac771
+    ticket-q0.9-k2ep-seed0-e56cf9d167
+)
+task="${tasks[$SLURM_ARRAY_TASK_ID]}"
+exec >> results/slurm/logs/"$task.out" 2>&1
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
 echo "$(date -Is) job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 warned= status=0
 trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save
-lottery ticket results/small-0123abcdef --index "$SLURM_ARRAY_TASK_ID" --restarts 5 &
+lottery train results/small "$task" --restarts 5 &
 work=$!
 wait "$work" || status=$?
 if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait

@@ -13,17 +13,21 @@
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/dense-%a.out
+#SBATCH --output=results/slurm/logs/small-dense.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
+tasks=(
+    dense-seed0-016722b7ae
+)
+task="${tasks[$SLURM_ARRAY_TASK_ID]}"
+exec >> results/slurm/logs/"$task.out" 2>&1
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
 echo "$(date -Is) job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-seeds=(0)
 warned= status=0
 trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save
-lottery train results/small-0123abcdef --seed "${seeds[$SLURM_ARRAY_TASK_ID]}" --restarts 5 &
+lottery train results/small "$task" --restarts 5 &
 work=$!
 wait "$work" || status=$?
 if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait

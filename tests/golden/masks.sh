@@ -10,11 +10,11 @@
 #SBATCH --mem=80G
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/masks.out
+#SBATCH --output=results/slurm/logs/small-masks.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
 echo "$(date -Is) job $SLURM_JOB_ID on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-lottery masks results/small-0123abcdef --warm-up
+lottery masks results/small --warm-up

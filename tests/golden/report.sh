@@ -8,11 +8,11 @@
 #SBATCH --cpus-per-task=6
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=results/small-0123abcdef/slurm/logs/report.out
+#SBATCH --output=results/slurm/logs/small-report.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
 echo "$(date -Is) job $SLURM_JOB_ID on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-lottery report results/small-0123abcdef
+lottery report results/small

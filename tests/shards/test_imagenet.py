@@ -17,12 +17,12 @@ def test_the_imagenet_experiment_trains_on_four_devices_at_its_real_size(photogr
     """Two steps of the whole network at 224 pixels; all else as the file says."""
     fields = {
         "data.name": "shards", "data.path": photograph_shards / "jpeg", "data.validation": 384, "recipe.batch": 8,
-        "recipe.epochs": 1, "recipe.warmup_epochs": 0, "recipe.precision": "float32", "prune.rewind_epochs": "[0]",
-        "prune.control_rewind_epochs": "[0]",
+        "recipe.epochs": 1, "recipe.warmup_epochs": 0, "recipe.precision": "float32", "prune.rewind": "[0]",
+        "prune.control_rewind": "[0]",
     }  # fmt: skip
     file = Path(__file__).parents[2] / "experiments/imagenet_mobilenet_v2.yaml"
     overrides = [f"{name}={value}" for name, value in fields.items()]
     lottery("train", file, *overrides, "--devices", 4, "--results", tmp_path)
-    (metrics,) = tmp_path.glob("*/dense/seed-0/metrics.jsonl")
+    (metrics,) = tmp_path.glob("trainings/dense-*/metrics.jsonl")
     (line,) = map(json.loads, metrics.read_text().splitlines())
     assert 0 < line["train_loss"] < 20 and "data_wait_share" in line

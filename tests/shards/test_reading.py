@@ -55,10 +55,12 @@ def test_an_epoch_is_the_order_that_was_asked_for_also_from_its_middle_on(form, 
 def test_a_small_raw_set_is_trained_from_the_memory_of_the_device(raw):
     from sweep.data import Images
 
-    found = open_dataset(Data("shards", path=str(raw), validation=6))
+    found = open_dataset(Data("shards", path=str(raw), validation=6, crop="padded"))
     assert isinstance(found.train, Images) and (len(found.train), len(found.validation), len(found.test)) == (54, 6, 12)
     large = open_dataset(Data("shards", path=str(raw), image_size=24))
     assert isinstance(large.train, shards.Shards) and large.image_size == 24
+    with pytest.raises(Refused, match=r"data.crop: padded needs raw shards .* expected data.crop=resized"):
+        open_dataset(Data("shards", path=str(raw), image_size=24, crop="padded"))
 
 
 def test_pictures_are_decoded_once_for_all_readers_of_a_node(jpeg, tmp_path, monkeypatch):
@@ -198,12 +200,12 @@ def test_training_from_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_pa
     lottery(*words, tmp_path / "straight")
     process = subprocess.Popen([*LOTTERY, *map(str, words), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not [*tmp_path.glob("killed/*/dense/*/checkpoint.h5")] and time.monotonic() < deadline:
+    while not [*tmp_path.glob("killed/trainings/*/checkpoint.h5")] and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
     process.wait()
     lottery(*words, tmp_path / "killed")
-    results = [next((tmp_path / name).glob("*/dense/*/result.json")) for name in ("straight", "killed")]
+    results = [next((tmp_path / name).glob("trainings/dense-*/result.json")) for name in ("straight", "killed")]
     first, second = (json.loads(path.read_text()) for path in results)
     assert first["test"] == second["test"] and first["validation"] == second["validation"]
 

@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sweep import store
+from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import Experiment
-from sweep.store import Store
-from sweep.tracking import hindrance
+from sweep.graph.home import Home
+from sweep.tracking.runs import hindrance
 
 FIGURES = ["heatmap", "accuracy"]  # of the sweep's summary run
 
@@ -24,15 +24,15 @@ def workspace(experiment: Experiment, entity: str) -> Any:
     import wandb_workspaces.reports.v2 as panels
     import wandb_workspaces.workspaces as workspaces
 
-    density, rewind = panels.Config("density"), panels.Config("rewind_epoch")
+    density, rewind = panels.Config("density"), panels.Config("rewind")
     accuracy = panels.SummaryMetric("test_top1")
     sections = {
         "Which tickets match the dense network?": [
             panels.ScatterPlot(
-                title="test accuracy and remaining weights; colour: rewind epoch", x=density, y=accuracy, z=rewind
+                title="test accuracy and remaining weights; colour: rewind point", x=density, y=accuracy, z=rewind
             ),
             panels.ParallelCoordinatesPlot(
-                title="rewind epoch, remaining weights, test accuracy",
+                title="rewind point, remaining weights, test accuracy",
                 columns=[panels.ParallelCoordinatesPlotColumn(metric) for metric in (rewind, density, accuracy)],
             ),
             panels.MediaBrowser(title="heat map and curves", media_keys=FIGURES),
@@ -55,21 +55,21 @@ def workspace(experiment: Experiment, entity: str) -> Any:
     return workspaces.Workspace(
         entity=entity,
         project=experiment.track.project,
-        name=experiment.folder,
+        name=experiment.name,
         sections=[workspaces.Section(name=name, panels=list(made), is_open=True) for name, made in sections.items()],
         settings=workspaces.WorkspaceSettings(x_axis="epoch"),
-        runset_settings=workspaces.RunsetSettings(filters=f"Group = '{experiment.folder}'"),
+        runset_settings=workspaces.RunsetSettings(filters=f"Group = '{experiment.name}'"),
     )
 
 
-def publish(home: Store) -> tuple[Path, str]:
+def publish(home: Home) -> tuple[Path, str]:
     """The file that describes the dashboard, and its address; empty where no server was asked."""
     track, path = home.experiment.track, home.report / "dashboard.json"
     if track.mode != "online" or hindrance():
         made = workspace(home.experiment, track.entity or "entity")
         # what `save` sends; the library has no public way to have it without a server
         spec = made._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        store.write_json(path, {"name": made.name, "project": made.project, "spec": spec})
+        files.write_json(path, {"name": made.name, "project": made.project, "spec": spec})
         return path, ""
     import wandb
     import wandb_workspaces.workspaces as workspaces
@@ -84,5 +84,5 @@ def publish(home: Store) -> tuple[Path, str]:
         made.save()
     except (ValueError, wandb.Error) as error:
         raise Refused(f"wandb: {' '.join(str(error).split())[:300]}; to make a new dashboard delete {path}") from error
-    store.write_json(path, {"name": made.name, "project": made.project, "url": made.url})
+    files.write_json(path, {"name": made.name, "project": made.project, "url": made.url})
     return path, made.url

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sweep import store
-from sweep.claim import alive
+from sweep import files
 from sweep.errors import Interrupted, Refused
+from sweep.graph.claim import alive
 from sweep.interrupt import stoppable
-from sweep.tracking import hindrance
-from sweep.tuning import Tuning
+from sweep.tracking.runs import hindrance
+from sweep.tuning.trials import Tuning
 
 
 def led_by_server(tuning: Tuning) -> bool:
@@ -25,7 +25,7 @@ def led_by_server(tuning: Tuning) -> bool:
 def sweep_id(tuning: Tuning) -> str:
     """Of the wandb sweep; made at the first call and then on record."""
     if tuning.led_by.exists():
-        return str(store.read_json(tuning.led_by)["id"])
+        return str(files.read_json(tuning.led_by)["id"])
     import wandb
 
     track = tuning.experiment.track
@@ -35,19 +35,16 @@ def sweep_id(tuning: Tuning) -> str:
         made = wandb.sweep(config, project=track.project, entity=track.entity or None)
     except (wandb.Error, ValueError) as error:
         raise Refused(f"wandb: {' '.join(str(error).split())[:300]}") from error
-    store.write_json(tuning.led_by, {"id": made, "project": track.project, "entity": track.entity})
+    files.write_json(tuning.led_by, {"id": made, "project": track.project, "entity": track.entity})
     return str(made)
 
 
 def run_agent(tuning: Tuning, count: int) -> int:
     """Fetch and train so many trials; its exit status. Asked to stop, it lets the trial under way save itself."""
     track = tuning.experiment.track
-    where = [
-        word
-        for flag, word in (("--project", track.project), ("--entity", track.entity))
-        if word
-        for word in (flag, word)
-    ]
+    where = ["--project", track.project]
+    if track.entity:
+        where += ["--entity", track.entity]
     words = [sys.executable, "-m", "wandb", "agent", *where, "--count", str(count), sweep_id(tuning)]
     with stoppable() as stop:
         # a session of its own: Ctrl-C reaches this process alone, which knows how to stop the others

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sweep.errors import Refused
 from sweep.experiment import Recipe
 
 Array = np.ndarray
@@ -125,3 +126,22 @@ def size_at(recipe: Recipe, epoch: int, full: int) -> int:
     size = recipe.first_size + (full - recipe.first_size) * epoch / recipe.full_size_epoch
     step = max(4, full // 8)
     return min(full, max(step, round(size / step) * step))
+
+
+def groups_of(recipe: Recipe, replicas: int) -> int:
+    """Groups of images on each replica that batch norm normalises together; refuses what cannot be computed."""
+    together = recipe.norm_images or recipe.batch
+    if recipe.batch % (replicas * together):
+        most = recipe.batch // together
+        raise Refused(
+            f"recipe.norm_images: batch norm sees {together} images together, so a batch of {recipe.batch} fits "
+            f"{most} device{'s' if most > 1 else ''} and not {replicas}; expected --devices {most}, or norm_images (of "
+            f"dense run and tickets alike) that {recipe.batch} / {replicas} is a multiple of"
+        )
+    return recipe.batch // (replicas * together)
+
+
+def most_devices(recipe: Recipe, available: int) -> int:
+    """As many of the devices as can share a batch."""
+    together = recipe.norm_images or recipe.batch
+    return max(count for count in range(1, max(available, 1) + 1) if recipe.batch % (count * together) == 0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models import Network
+from sweep.pruning.scores import SCORES
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Pruned:
     threshold: float | None
 
 
-def doomed(quantile: float, count: int) -> int:
+def count_pruned(quantile: float, count: int) -> int:
     """How many of `count` weights go at `quantile`."""
     return round(quantile * count)
 
@@ -46,7 +47,7 @@ def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
     Pruned(mask=array([ True, False,  True, False,  True]), threshold=1.0)
     """
     magnitude = np.abs(weights)
-    going = np.argsort(magnitude, kind="stable")[: doomed(quantile, weights.size)]
+    going = np.argsort(magnitude, kind="stable")[: count_pruned(quantile, weights.size)]
     mask = np.ones(weights.size, bool)
     mask[going] = False
     return Pruned(mask, float(magnitude[going[-1]]) if going.size else 0.0)
@@ -63,13 +64,15 @@ def layerwise(weights: np.ndarray, sizes: Sequence[int], quantile: float) -> Pru
     return Pruned(np.concatenate([by_quantile(part, quantile).mask for part in parts]), None)
 
 
-def prune(weights: np.ndarray, network: Network, level: Level, scope: str) -> Pruned:
-    """The mask of the final kernels at one level."""
+def prune(weights: np.ndarray, network: Network, level: Level, scope: str, score: str = "magnitude") -> Pruned:
+    """The mask of some kernels at one level; its threshold is one on |w|, and None where kernels have their own."""
+    sizes = kernel_sizes(network)
     if level.kind == "threshold":
         return by_threshold(weights, level.value)
     if scope == "layerwise":
-        return layerwise(weights, kernel_sizes(network), level.value)
-    return by_quantile(weights, level.value)
+        return layerwise(weights, sizes, level.value)
+    found = by_quantile(SCORES[score](weights, sizes), level.value)
+    return found if score == "magnitude" else Pruned(found.mask, None)
 
 
 def shuffled(mask: np.ndarray, sizes: Sequence[int], stream: np.random.Generator) -> np.ndarray:
@@ -91,11 +94,11 @@ def kernel_sizes(network: Network) -> list[int]:
     return [v.size for v in network.of("kernel")]
 
 
-def kept(mask: np.ndarray, network: Network) -> dict[str, int]:
+def remaining(mask: np.ndarray, network: Network) -> dict[str, int]:
     """Weights that stay, per kernel."""
     return {name: int(part.sum()) for name, part in network.split("kernel", mask).items()}
 
 
 def emptied(mask: np.ndarray, network: Network) -> list[str]:
     """Kernels with nothing left: there the network is cut through and can learn nothing behind."""
-    return [name for name, count in kept(mask, network).items() if count == 0]
+    return [name for name, count in remaining(mask, network).items() if count == 0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sweep.hardware import gpu_name
 
 if TYPE_CHECKING:
-    from sweep.program import Program
+    from sweep.training.program import Program
 
 FLAG = "--tf_xla_persistent_cache_directory"
 

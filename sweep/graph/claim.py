@@ -1,21 +1,30 @@
 """Who trains a task now, and how often that was begun: `claim.json` beside its results.
 
-A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. The later start owns
-the task; the earlier one finds that out before it writes anything and ends. A task that is begun again and again
-without getting anywhere is given up.
+Two experiments may ask for the same training at the same time: whoever comes second finds that the claim is alive and
+leaves it alone. On this machine it is alive while its process is, on others while its file is touched now and then.
+
+A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. That start has the same
+job number, and owns the task from then on; the earlier one finds that out before it writes anything and ends. A task
+that is begun again and again without getting anywhere is given up.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from sweep import store
-from sweep.errors import Interrupted, Stuck
+from sweep import files
+from sweep.errors import Busy, Interrupted, Stuck
+
+BEAT_SECONDS = 10.0
+STALE_SECONDS = 120.0  # after the last touch; file systems of clusters show a change up to a minute late
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Claim:
 def take(folder: Path, restarts: int | None = None) -> Claim:
     """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
     before = read(folder)
+    if before is not None and alive_elsewhere(folder, before):
+        raise Busy(f"{folder.name}: process {before.pid} on {before.host} trains it now")
     reached = _reached(folder)
     further = before is None or before.reached != reached
     claim = Claim(
@@ -52,20 +63,20 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
             f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
-    store.write_json(folder / "claim.json", asdict(claim))
+    files.write_json(folder / "claim.json", asdict(claim))
     return claim
 
 
 def read(folder: Path) -> Claim | None:
     path = folder / "claim.json"
-    return Claim(**store.read_json(path)) if path.exists() else None
+    return Claim(**files.read_json(path)) if path.exists() else None
 
 
 def forgive(folder: Path) -> None:
     """Count the starts without progress anew."""
     claim = read(folder)
     if claim:
-        store.write_json(folder / "claim.json", asdict(replace(claim, idle_starts=0)))
+        files.write_json(folder / "claim.json", asdict(replace(claim, idle_starts=0)))
 
 
 def check(folder: Path, claim: Claim) -> None:
@@ -74,6 +85,38 @@ def check(folder: Path, claim: Claim) -> None:
     if now is None or now.owner != claim.owner:
         where = f" on {now.host}" if now else ""
         raise Interrupted(f"{folder.name}: begun again elsewhere{where}; this process leaves it alone")
+
+
+def alive_elsewhere(folder: Path, claim: Claim) -> bool:
+    """Whether another process trains it now. The same job of a batch system, begun again, is no other."""
+    if claim.job and claim.job == _job():
+        return False
+    here = works(claim)
+    if here is not None:
+        return here and claim.pid != os.getpid()
+    return time.time() - (folder / "claim.json").stat().st_mtime < STALE_SECONDS
+
+
+@contextmanager
+def beating(folder: Path, claim: Claim) -> Iterator[None]:
+    """Touch the claim now and then for as long as the work goes on."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_SECONDS):
+            with suppress(OSError):  # a file system that does not answer for a moment
+                now = read(folder)
+                if now is None or now.owner != claim.owner:
+                    return
+                os.utime(folder / "claim.json")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def works(claim: Claim) -> bool | None:
@@ -97,7 +140,7 @@ def _reached(folder: Path) -> str:
     checkpoint = folder / "checkpoint.h5"
     if not checkpoint.exists():
         return ""
-    attributes = store.read_attributes(checkpoint)
+    attributes = files.read_attributes(checkpoint)
     return f"epoch {attributes['epoch']} step {attributes['step']}"
 
 

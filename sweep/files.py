@@ -1,4 +1,4 @@
-"""Where an experiment's files are, and how they are read and written.
+"""How files are read and written.
 
 A file exists only complete: it is written beside its place, flushed to the disk and renamed. One HDF5 file per
 snapshot, because appending to a shared one did not survive kill -9.
@@ -18,52 +18,7 @@ import h5py
 import numpy as np
 
 from models import Network, Weights
-from sweep import experiment_file
 from sweep.errors import Refused
-from sweep.experiment import Experiment
-
-
-class Store:
-    """The results folder of one experiment."""
-
-    def __init__(self, root: Path, experiment: Experiment) -> None:
-        self.root = root
-        self.experiment = experiment
-
-    def dense(self, seed: int) -> Path:
-        return self.root / "dense" / f"seed-{seed}"
-
-    def snapshot(self, seed: int, epoch: int | None) -> Path:
-        """The snapshot after `epoch` epochs of the dense run; None: at its end."""
-        name = "final" if epoch is None else f"epoch-{epoch:04d}"
-        return self.dense(seed) / "snapshots" / f"{name}.h5"
-
-    def masks(self, seed: int) -> Path:
-        return self.root / "masks" / f"seed-{seed}.h5"
-
-    def cell(self, slug: str) -> Path:
-        return self.root / "cells" / slug
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report"
-
-
-def open_store(experiment: Experiment, root: Path) -> Store:
-    """The experiment's folder, made if it is new. Refuses a folder that belongs to another experiment."""
-    described = root / "experiment.yaml"
-    try:
-        found = experiment_file.load(described) if described.exists() else None
-        if found and found.hash != experiment.hash:
-            raise Refused(
-                f"{described}: hash {found.hash}, expected {experiment.hash}: these results belong to another "
-                "experiment; move the folder away"
-            )
-        if found != experiment:  # new, or the same work in another place (data.path, cluster)
-            write_text(described, experiment_file.dump(experiment))
-    except OSError as error:
-        raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
-    return Store(root, experiment)
 
 
 @contextmanager

@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 
 from models import Weights
-from sweep import store
+from sweep import files
 from sweep.data.feed import Resident
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.interrupt import Stop, stoppable
-from sweep.program import Program
 from sweep.progress import Work
-from sweep.recipe import Epoch, epoch_of, learning_rates
+from sweep.training.program import Program
+from sweep.training.schedule import Epoch, epoch_of, learning_rates
 
 CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a training begins: weights, mask, and the epoch of the schedule it takes up."""
+    """Where a training begins: weights, mask, and the step of the schedule it takes up."""
 
     weights: Weights
-    epoch: int
+    step: int
     seed: int
     mask: np.ndarray | None = None
 
@@ -45,7 +45,7 @@ class Outcome:
 
     test: dict[str, float]
     validation: dict[str, float]
-    epochs: int  # trained in this cell
+    epochs: float  # trained; not whole where it began inside an epoch
     seconds: float  # over all its sittings
 
 
@@ -57,6 +57,8 @@ def _nothing() -> None:
 class Watch:
     """Who follows a training from outside."""
 
+    points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
+    reached: Callable[[int], None] = lambda step: None  # called before anything says that the step is done
     before_writing: Callable[[], None] = _nothing  # raises where another process has taken the training over
     recorded: Callable[[], None] = _nothing  # an epoch is in metrics.jsonl
 
@@ -66,14 +68,10 @@ def train(
     start: Start,
     folder: Path,
     label: str,
-    on_epoch: Callable[[int], None] = lambda epoch: None,
     quiet: bool = False,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train from `start` to the end of the recipe, or on from the checkpoint in `folder`.
-
-    `on_epoch(n)` is called whenever n epochs of the schedule are complete, before that is put on record.
-    """
+    """Train from `start` to the end of the recipe, or on from the checkpoint in `folder`."""
     recipe, checkpoint = program.recipe, folder / "checkpoint.h5"
     watch = watch or Watch()
     run = _Run(program, start, folder, label, watch)
@@ -81,16 +79,30 @@ def train(
     if checkpoint.exists():
         run.resume(checkpoint)
     else:
-        store.trim_metrics(folder, lambda line: False)
-        on_epoch(start.epoch)
-    total = (recipe.epochs - start.epoch) * program.steps
-    with stoppable() as stop, Work(label, total, run.position(), quiet) as work:
+        files.trim_metrics(folder, lambda line: False)
+        run.tell_point()
+    total = recipe.epochs * program.steps - start.step
+    with stoppable() as stop, Work(label, total, run.trained, quiet) as work:
         while not run.complete:
-            run.train_epoch(stop, work)
-            run.finish_epoch(work, on_epoch)
-    outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.epoch - start.epoch, run.seconds)
+            run.train_epoch(stop, work, program.steps)
+            run.finish_epoch(work)
+    outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.trained / program.steps, run.seconds)
     watch.before_writing()  # the caller writes the result
     return outcome
+
+
+def replay(program: Program, start: Start, label: str, watch: Watch, quiet: bool = False) -> None:
+    """Train again from `start` up to the last of the watch's points, for the weights there; nothing else is written."""
+    run, last = _Run(program, start, Path(), label, watch), max(watch.points)
+    program.load(start.weights, start.mask)
+    run.tell_point()
+    with stoppable() as stop, Work(label, last - start.step, 0, quiet) as work:
+        while run.at < last:
+            run.saves = False
+            run.train_epoch(stop, work, min(program.steps, last - run.epoch * program.steps))
+            if run.step == program.steps:
+                run.epoch, run.step = run.epoch + 1, 0
+                run.tell_point()
 
 
 class _Run:
@@ -98,7 +110,8 @@ class _Run:
 
     def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
         self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
-        self.epoch, self.step = start.epoch, 0
+        self.epoch, self.step = divmod(start.step, program.steps)
+        self.saves = True  # what would be lost otherwise
         self.seconds = 0.0  # of training, all sittings
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
         self.validation: dict[str, float] = {}
@@ -110,27 +123,47 @@ class _Run:
     def complete(self) -> bool:
         return self.stopped_early or self.epoch >= self.program.recipe.epochs
 
-    def position(self) -> int:
-        return (self.epoch - self.start.epoch) * self.program.steps + self.step
+    @property
+    def at(self) -> int:
+        """The step of the schedule that comes next."""
+        return self.epoch * self.program.steps + self.step
 
-    def train_epoch(self, stop: Stop, work: Work) -> None:
+    @property
+    def trained(self) -> int:
+        """Steps trained so far."""
+        return self.at - self.start.step
+
+    def tell_point(self) -> None:
+        if self.at in self.watch.points:
+            self.watch.before_writing()
+            self.watch.reached(self.at)
+
+    def _next_point(self, until: int) -> int:
+        """The step of this epoch up to which nobody wants to be told."""
+        first = self.epoch * self.program.steps
+        return min([p - first for p in self.watch.points if self.at < p < first + until], default=until)
+
+    def train_epoch(self, stop: Stop, work: Work, until: int) -> None:
+        """The steps of this epoch up to `until`."""
         program, recipe = self.program, self.program.recipe
         epoch = epoch_of(recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size)
         feed = program.feed(program.dataset.train)
         batches = feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
         if self.step == 0:
             program.clear_sums()
-        while self.step < program.steps:
+        while self.step < until:
             began = time.monotonic()
             batch = next(batches)
             self.wait_seconds += time.monotonic() - began if not isinstance(feed, Resident) else 0.0
             several = max(1, int(self._speed * CALL_SECONDS)) if isinstance(feed, Resident) else 1
-            last = min(self.step + several, program.steps)
+            last = min(self.step + several, self._next_point(until))
             first = not self._speed
             self._call(epoch, last, batch, began)
             if first:
-                work.start_clock(self.position())
-            work.at(self.position(), f"epoch {self.epoch + 1}/{recipe.epochs}")
+                work.start_clock(self.trained)
+            work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}")
+            if self.step < program.steps:  # at the end of an epoch it is told when the epoch is finished
+                self.tell_point()
             if stop.requested:
                 self.save()
                 raise Interrupted(f"{self.label}: stopped in epoch {self.epoch + 1}; run again to continue")
@@ -148,18 +181,18 @@ class _Run:
         self.seconds += took
         self.epoch_seconds += took
 
-    def finish_epoch(self, work: Work, on_epoch: Callable[[int], None]) -> None:
+    def finish_epoch(self, work: Work) -> None:
         program, recipe = self.program, self.program.recipe
         loss, right = program.take_sums()
-        images = program.steps * recipe.batch
+        images = min(program.steps, self.trained) * recipe.batch  # fewer where it began inside this epoch
         began = time.monotonic()
         self.validation = program.evaluate(program.dataset.validation) if len(program.dataset.validation) else {}
         evaluating = time.monotonic() - began
         self.epoch, self.step = self.epoch + 1, 0
         self.stopped_early = bool(recipe.stop_at) and self.validation["top1"] >= recipe.stop_at
         self.watch.before_writing()
-        on_epoch(self.epoch)
-        store.append_metrics(
+        self.tell_point()
+        files.append_metrics(
             self.folder,
             {
                 "epoch": self.epoch,
@@ -170,7 +203,7 @@ class _Run:
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
-                "step_ms": 1e3 * self.epoch_seconds / program.steps,
+                "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
             },
         )
@@ -179,36 +212,38 @@ class _Run:
         self.save()
         self.watch.recorded()
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
-        work.at(self.position(), f"epoch {self.epoch}/{recipe.epochs}: loss {loss / images:.3f}{accuracy}")
+        work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss / images:.3f}{accuracy}")
 
     def save(self) -> None:
+        if not self.saves:
+            return
         self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),
-            **{name: getattr(self, name) for name in _KEPT},
+            **{name: getattr(self, name) for name in _PROGRESS},
             **{f"validation_{name}": value for name, value in self.validation.items()},
         }
-        store.write_arrays(self.folder / "checkpoint.h5", self.program.state(), attributes)
+        files.write_arrays(self.folder / "checkpoint.h5", self.program.state(), attributes)
         self.saved = time.monotonic()
 
     def resume(self, checkpoint: Path) -> None:
-        state, attributes = store.read_arrays(checkpoint)
+        state, attributes = files.read_arrays(checkpoint)
         if attributes.get("hash_of_start") != fingerprint(self.start):
-            raise Refused(f"{checkpoint}: begun from other weights or another mask; delete it to train this cell anew")
+            raise Refused(f"{checkpoint}: begun from other weights or another mask; delete it to train this anew")
         self.program.restore(state)
-        for name in _KEPT:
+        for name in _PROGRESS:
             setattr(self, name, attributes[name])
         prefix = "validation_"
         self.validation = {n.removeprefix(prefix): v for n, v in attributes.items() if n.startswith(prefix)}
-        store.trim_metrics(self.folder, lambda line: line["epoch"] <= self.epoch)
+        files.trim_metrics(self.folder, lambda line: line["epoch"] <= self.epoch)
 
 
-_KEPT = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopped_early")
+_PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopped_early")
 
 
 def fingerprint(start: Start) -> str:
     """Of everything a training begins from: a checkpoint of another beginning must not be continued."""
-    digest = hashlib.sha256(f"{start.epoch} {start.seed}".encode())
+    digest = hashlib.sha256(f"{start.step} {start.seed}".encode())
     for vector in (*start.weights, start.mask):
         if vector is not None:
             digest.update(np.ascontiguousarray(vector).tobytes())

@@ -1,7 +1,7 @@
 """Trials of a search and what became of them, as files.
 
-A folder `tune-NAME-HASH` holds the experiment that is tuned, the search, and one line per trial that was begun. A trial
-itself is an ordinary dense run in an ordinary results folder: what was tuned can be swept on from there.
+A folder `tune-NAME-HASH` holds the experiment that is tuned, the search, and a file per trial that was begun. A trial
+itself is an ordinary dense run in the pool: what was tuned can be swept on from there.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from sweep import claim, experiment_file, search, store
+from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import Experiment
-from sweep.search import Search, Trial
-from sweep.store import Store, open_store
-from sweep.worker import dense_task
+from sweep.experiment import file as experiment_file
+from sweep.graph import claim
+from sweep.graph.home import Home, open_home
+from sweep.graph.plan import dense_of
+from sweep.graph.training import Training
+from sweep.tuning import search
+from sweep.tuning.search import Search, Trial
 
 GIVEN = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_PROJECT", "WANDB_ENTITY")  # by wandb's agent to a trial
 
@@ -75,21 +79,23 @@ class Tuning:
         """Where it is on record that wandb's server leads the search, and hands out the trials."""
         return self.root / "wandb-sweep.json"
 
-    def home(self, trial: Trial) -> tuple[Experiment, Path]:
+    def home(self, trial: Trial) -> Home:
+        """The trial as an experiment of its own, named after the search and the training."""
         experiment = experiment_file.load(self.root / "experiment.yaml", trial)
-        return experiment, self.results / experiment.folder
+        name = f"{self.root.name}-{training_of(experiment).digest[:8]}"
+        return Home(self.results / name, replace(experiment, name=name))
 
-    def begin(self, trial: Trial) -> Store:
-        """The trial's own results folder; the trial is on record from here, with what it takes to go on with it."""
-        experiment, folder = self.home(trial)
-        home = open_store(experiment, folder)
+    def begin(self, trial: Trial) -> Home:
+        """The trial's own folder; the trial is on record from here, with what it takes to go on with it."""
+        home = self.home(trial)
+        open_home(home.experiment, home.root)
         given = {name: os.environ[name] for name in GIVEN if name in os.environ}
         begun = {"trial": trial, "element": element(), "environment": given}
-        store.write_json(self.root / "begun" / f"{experiment.hash}.json", begun)
+        files.write_json(self.root / "begun" / f"{home.root.name}.json", begun)
         return home
 
     def begun(self) -> list[Begun]:
-        kept = [store.read_json(path) for path in sorted((self.root / "begun").glob("*.json"))]
+        kept = [files.read_json(path) for path in sorted((self.root / "begun").glob("*.json"))]
         return [Begun(tuple(one["trial"]), one["element"], one["environment"]) for one in kept]
 
     def left_behind(self) -> list[Begun]:
@@ -114,8 +120,8 @@ class Tuning:
         return owner is not None and claim.works(owner) is False
 
     def _dense(self, trial: Trial) -> Path:
-        experiment, folder = self.home(trial)
-        return Store(folder, experiment).dense(experiment.seeds[0])
+        home = self.home(trial)
+        return home.folder(training_of(home.experiment))
 
     def outcomes(self) -> list[Outcome]:
         """Of every trial that was planned or begun, the best first."""
@@ -125,12 +131,12 @@ class Tuning:
         return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
 
     def outcome(self, trial: Trial) -> Outcome:
-        folder, dense = self.home(trial)[1], self._dense(trial)
+        folder, dense = self.home(trial).root, self._dense(trial)
         if (dense / "result.json").exists():
-            found = store.read_json(dense / "result.json")["validation"]
+            found = files.read_json(dense / "result.json")["validation"]
             return Outcome(trial, folder, "done", float(found[self.search.metric.removeprefix("validation_")]))
         if (dense / "failure.json").exists():
-            return Outcome(trial, folder, "failed", None, store.read_json(dense / "failure.json")["reason"])
+            return Outcome(trial, folder, "failed", None, files.read_json(dense / "failure.json")["reason"])
         return Outcome(trial, folder, "begun" if (dense / "checkpoint.h5").exists() else "waiting", None)
 
 
@@ -139,9 +145,9 @@ def element() -> str:
     return os.environ.get("SLURM_ARRAY_TASK_ID", "")
 
 
-def task_of(experiment: Experiment) -> str:
+def training_of(experiment: Experiment) -> Training:
     """A trial trains the dense network once, with the first seed."""
-    return dense_task(experiment.seeds[0])
+    return dense_of(experiment, experiment.seeds[0])
 
 
 def describe(experiment: Experiment, wanted: Search, results: Path) -> Tuning:
@@ -155,8 +161,8 @@ def create(tuning: Tuning) -> Tuning:
     """Make its folder."""
     tuning.root.mkdir(parents=True, exist_ok=True)
     # written anew each time: what is no part of the hash, such as data.path, may be another now
-    store.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
-    store.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
+    files.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
+    files.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
     return tuning
 
 

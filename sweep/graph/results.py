@@ -8,26 +8,26 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sweep import store
-from sweep.plan import cells
-from sweep.status import state_of
-from sweep.store import Store
-from sweep.worker import dense_task, folder_of
+from sweep import files
+from sweep.graph.home import Home
+from sweep.graph.state import state_of
+from sweep.graph.training import Training
 
 
 @dataclass(frozen=True)
 class Row:
     """One training. Numbers are None until it is done; accuracy is that of the last epoch."""
 
+    training: str  # its name in the pool
     kind: str
     seed: int
-    rewind_epoch: int
+    rewind: str  # point of the dense run it starts from, or takes the schedule up at
     quantile: float | None = None  # asked for; None for the dense run and absolute thresholds
     threshold: float | None = None  # on |final weight|
     density: float | None = None  # of the prunable weights
     kept: int | None = None
     prunable: int | None = None
-    epochs: int | None = None  # trained
+    epochs: float | None = None  # trained
     test_top1: float | None = None
     test_top5: float | None = None
     test_loss: float | None = None
@@ -35,30 +35,26 @@ class Row:
     state: str = "waiting"
 
 
-def collect(home: Store) -> list[Row]:
-    """All rows, dense runs first, then the cells in the order of the plan."""
-    rows = []
-    for seed in home.experiment.seeds:
-        result = _result(home, dense_task(seed))
-        rows.append(Row("dense", seed, 0, density=1.0, **result))
-    for cell in cells(home.experiment):
-        quantile = cell.level.value if cell.level.kind == "quantile" else None
-        result = _result(home, cell.slug)
-        result.setdefault("threshold", None if quantile is not None else cell.level.value)
-        rows.append(Row(cell.kind, cell.seed, cell.rewind_epoch, quantile, **result))
-    return rows
+def collect(home: Home) -> list[Row]:
+    """All rows, in the order of the plan: dense runs first, then the longest."""
+    return [_row(home, training) for training in home.graph]
 
 
-def _result(home: Store, task: str) -> dict[str, Any]:
-    folder = folder_of(home, task)
-    out: dict[str, Any] = {"state": state_of(task, folder, home.experiment.recipe.epochs).state}
+def _row(home: Home, training: Training) -> Row:
+    folder = home.folder(training)
+    out: dict[str, Any] = {"state": state_of(training, folder).state if folder.exists() else "waiting"}
+    if training.mask is None:
+        out["density"] = 1.0
+    else:
+        level = training.mask.level
+        out[level.kind] = level.value
     if out["state"] == "done":
-        found = store.read_json(folder / "result.json")
-        out |= {name: found[name] for name in ("threshold", "density", "kept", "prunable", "epochs") if name in found}
+        found = files.read_json(folder / "result.json")
+        names = ("threshold", "density", "kept", "prunable", "epochs")
+        out |= {name: found[name] for name in names if found.get(name) is not None}
         out |= {f"test_{name}": found["test"][name] for name in ("top1", "top5", "loss")}
         out["validation_top1"] = found["validation"].get("top1")
-    out.pop("density", None) if task.startswith("dense-") else None
-    return out
+    return Row(training.name, training.kind, training.seed, str(training.begin), **out)
 
 
 def write_csv(rows: list[Row], path: Path) -> None:
@@ -67,4 +63,4 @@ def write_csv(rows: list[Row], path: Path) -> None:
     writer.writeheader()
     for row in rows:
         writer.writerow({name: repr(v) if isinstance(v, float) else v for name, v in asdict(row).items()})
-    store.write_text(path, text.getvalue())
+    files.write_text(path, text.getvalue())

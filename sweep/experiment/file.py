@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from sweep.errors import Refused
-from sweep.experiment import Experiment, check
+from sweep.experiment.checks import check
+from sweep.experiment.fields import Experiment
+from sweep.experiment.point import Point, point
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
@@ -44,6 +46,11 @@ def dump(experiment: Experiment) -> str:
 
 def convert(kind: Any, value: Any, where: str) -> Any:
     """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
+    if kind is Point:
+        try:
+            return point(value)
+        except Refused as error:
+            raise Refused(f"{where}: {error}") from None
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise _wrong(where, value, "a section with keys " + ", ".join(f.name for f in dataclasses.fields(kind)))
@@ -102,9 +109,11 @@ def _set(raw: dict[str, Any], override: str) -> None:
 
 
 def _plain(part: Any) -> Any:
+    if isinstance(part, Point):
+        return str(part)
     if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
         return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
-    return list(part) if isinstance(part, tuple) else part
+    return [_plain(one) for one in part] if isinstance(part, tuple) else part
 
 
 def _join(where: str, key: object) -> str:

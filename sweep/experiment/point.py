@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +43,9 @@ def point(text: object) -> Point:
         return BEGINNING
     found = re.fullmatch(r"(\d{1,9})(ep|it)", text) if isinstance(text, str) else None
     if not found:
-        hint = f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"
+        hint = (
+            f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"
+        )
         raise Refused(f"received {text!r}, expected a point of training: {hint}")
     return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
 
@@ -50,3 +53,13 @@ def point(text: object) -> Point:
 # Early points that every dense run keeps besides those its experiment asks for: they cost a few megabytes each, and
 # the early ones are what people ask for later.
 LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))
+
+
+def in_order(points: Iterable[str]) -> list[str]:
+    """Rewind points as they come in training: steps first, which are early, then epochs.
+
+    >>> in_order(["10ep", "500it", "2ep", "0"])
+    ['0', '500it', '2ep', '10ep']
+    """
+    found = {text: point(text) for text in points}
+    return sorted(found, key=lambda text: (found[text].count > 0, found[text].unit == "ep", found[text].count))

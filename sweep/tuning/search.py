@@ -21,6 +21,7 @@ import yaml
 
 from sweep.errors import Refused
 from sweep.experiment import Experiment
+from sweep.graph.plan import dense_of
 
 METRICS = ("validation_top1", "validation_top5", "validation_loss")
 METHODS = ("grid", "random", "bayes")
@@ -52,7 +53,7 @@ class Search:
         return bool(self.content["metric"].get("goal") == "minimize")
 
     def hash(self, experiment: Experiment) -> str:
-        text = json.dumps([experiment.hash, self.content], sort_keys=True)
+        text = json.dumps([dense_of(experiment, experiment.seeds[0]).digest, self.content], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

@@ -1,11 +1,12 @@
-"""The compiled training program of an experiment: state on the devices, steps, evaluation.
+"""The compiled training program: state on the devices, steps, evaluation.
 
 Built once per process. Weights, momentum and mask are variables, so that the next cell is loaded, not recompiled.
 
 A step is two pure functions with one sum over the replicas between them: forward and backward on the replica's share
 of the batch → gradients, moving statistics and metrics in ONE vector, summed over replicas → the optimizer's update,
 the same on every replica. XLA compiles the two functions; the sum stays outside, where XLA may not go. Batch norm
-normalises each replica's share by itself; the moving statistics are the mean over the replicas at every step.
+normalises `recipe.norm_images` images together, whichever replica has them; the moving statistics are the mean over
+these groups at every step. So the number of devices enters the result by rounding alone.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from sweep.data.feed import PER_REPLICA, Feed, Resident, feed
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Experiment
-from sweep.optimizer import RULES, SLOTS, averaged, clipped, masked
-from sweep.recipe import Epoch, epoch_of, size_at
+from sweep.graph.training import Training
+from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
+from sweep.training.schedule import Epoch, epoch_of, groups_of, size_at
 
 Tensor = Any
 LOSS_SCALE = {"float32": 1.0, "bfloat16": 1.0, "float16": 1024.0}  # float16 loses gradients under 6e-8
@@ -33,20 +35,17 @@ LOSS_SCALE = {"float32": 1.0, "bfloat16": 1.0, "float16": 1024.0}  # float16 los
 class Program:
     """Trains and evaluates one network on one data set."""
 
-    def __init__(self, experiment: Experiment, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
-        self.recipe, self.data, self.dataset, self.devices = experiment.recipe, experiment.data, dataset, devices
+    def __init__(self, asked: Experiment | Training, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
+        self.recipe, self.data, self.dataset, self.devices = asked.recipe, asked.data, dataset, devices
         self.network: Network = build(
-            experiment.model.name,
+            asked.model.name,
             image_size=dataset.image_size,
             channels=dataset.channels,
             classes=dataset.classes,
-            width=experiment.model.width,
+            width=asked.model.width,
         )
         self.use_mask = use_mask
-        if self.recipe.batch % devices.replicas:
-            raise Refused(
-                f"recipe.batch: received {self.recipe.batch}, expected a multiple of {devices.replicas} devices"
-            )
+        self.groups = groups_of(self.recipe, devices.replicas)
         if len(dataset.train) < self.recipe.batch:
             raise Refused(
                 f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images"
@@ -82,11 +81,9 @@ class Program:
             f"validation, {len(data.test)} test images; {self.recipe.precision} on {self.devices}"
             f"{' with XLA' if self.jit else ''}"
         )
-        if replicas > 1:
-            text += (
-                f"; each replica normalises its {self.recipe.batch // replicas} images of a batch by themselves, "
-                "moving statistics are the mean over the replicas"
-            )
+        if self.groups * replicas > 1:
+            together = self.recipe.batch // (self.groups * replicas)
+            text += f"; batch norm normalises {together} images of a batch of {self.recipe.batch} together"
         return text
 
     def _gains_by_shaping(self) -> bool:
@@ -239,14 +236,16 @@ class Program:
         classes = self.dataset.classes
         targets = tf.one_hot(labels, classes)
         if recipe.mixup:
-            images, targets = augment.mixed_up(images, targets, mixing[0])
+            images, targets = augment.mixed_up(images, targets, mixing[0], self.groups)
         if recipe.cutmix:
-            images, targets = augment.cut_mixed(images, targets, mixing[1], seed)
+            images, targets = augment.cut_mixed(images, targets, mixing[1], seed, self.groups)
         if recipe.label_smoothing:
             targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
         with tf.GradientTape() as tape:
             tape.watch((weights.kernels, weights.others))
-            logits, statistics = self.network.apply(weights, images, True, recipe.norm_momentum, self.shaped)
+            logits, statistics = self.network.apply(
+                weights, images, True, recipe.norm_momentum, self.shaped, self.groups
+            )
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
             loss = tf.reduce_sum(losses) / recipe.batch * LOSS_SCALE[recipe.precision]

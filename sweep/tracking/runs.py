@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sweep import store
-from sweep.experiment import Experiment
-from sweep.mask_file import final_weights, make_masks
-from sweep.plan import Cell
+from sweep import files
+from sweep.graph.home import Home
+from sweep.graph.mask_file import final_weights, make_mask
+from sweep.graph.training import Training
 from sweep.progress import console
-from sweep.store import Store
 
 REACH_SECONDS = 1.0  # to find out whether the server is there
 INIT_SECONDS = 3.0  # for the server to accept the run
@@ -52,7 +51,7 @@ class Run(Tracker):
 
     def _catch_up(self, until: int) -> None:
         """Log the lines that are not mirrored yet."""
-        for line in store.read_metrics(self.folder):
+        for line in files.read_metrics(self.folder):
             if self.mirrored < line["epoch"] <= until:
                 self.run.log(line | (self.extra if line["epoch"] == self.last else {}))
                 self.mirrored = line["epoch"]
@@ -61,10 +60,10 @@ class Run(Tracker):
         self._catch_up(self.last)
         result = self.folder / "result.json"
         if result.exists():
-            self.run.summary.update(_flat(store.read_json(result)))
+            self.run.summary.update(_flat(files.read_json(result)))
         self.run.finish(exit_code=1 if failed else 0)
         if not self.live:  # only now are the rows in wandb's file for sure
-            store.write_json(self.folder / "wandb.json", {"epoch": self.mirrored})
+            files.write_json(self.folder / "wandb.json", {"epoch": self.mirrored})
 
 
 @contextmanager
@@ -76,21 +75,20 @@ def told(what: str) -> Iterator[None]:
         console.print(f"wandb: {what}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
-def run_id(experiment: Experiment, task: str) -> str:
-    """The same for every start of the same training."""
-    return hashlib.sha256(f"{experiment.hash}/{task}".encode()).hexdigest()[:16]
+def run_id(name: str) -> str:
+    """Of a training or a report: the same for every start, and whichever experiment asked for it."""
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 @contextmanager
-def tracked(home: Store, task: str, folder: Path, cell: Cell | None, hardware: str) -> Iterator[Tracker]:
+def tracked(home: Home, training: Training, folder: Path, hardware: str) -> Iterator[Tracker]:
     """Mirror one training for as long as it runs in this process."""
     if home.experiment.track.mode == "disabled":
         yield Tracker()
         return
-    kind = "dense" if cell is None else "ticket" if cell.kind == "ticket" else "control"
-    config = _config(home, int(task.rpartition("seed")[2]), cell, hardware)
-    run, live = _begin(home, run_id(home.experiment, task), task, kind, config)
-    tracker, failed = Run(run, folder, live, home.experiment.recipe.epochs), True
+    kind = training.kind if training.kind in ("dense", "ticket") else "control"
+    run, live = _begin(home, run_id(training.name), training.slug, kind, _config(home, training, hardware))
+    tracker, failed = Run(run, folder, live, training.recipe.epochs), True
     try:
         yield tracker
         failed = False
@@ -99,38 +97,38 @@ def tracked(home: Store, task: str, folder: Path, cell: Cell | None, hardware: s
             tracker.close(failed)
 
 
-def track_report(home: Store, paths: list[Path]) -> None:
+def track_report(home: Home, paths: list[Path]) -> None:
     """The sweep's own run: the table of results and the figures."""
     if home.experiment.track.mode == "disabled":
         return
     import wandb
 
-    from sweep.report.results import collect
+    from sweep.graph.results import collect
 
     rows = [row.__dict__ for row in collect(home)]
-    run, _ = _begin(home, run_id(home.experiment, "summary"), "summary", "summary", {})
+    run, _ = _begin(home, run_id(f"summary of {home.root.name}"), "summary", "summary", {})
     table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
     run.log({"results": table, **{path.stem: wandb.Image(str(path)) for path in paths if path.suffix == ".png"}})
     run.finish()
 
 
-def track_weights(home: Store, seed: int, tracker: Tracker) -> None:
+def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
     """Of a dense run: how large its final weights are."""
     if not isinstance(tracker, Run):
         return
     import numpy as np
     import wandb
 
-    from sweep.weights import weight_statistics
+    from sweep.graph.weights import weight_statistics
 
-    _, weights, _ = final_weights(home, seed)
-    found = weight_statistics(home, seed, False)
+    _, weights, _ = final_weights(home, training)
+    found = weight_statistics(home, training, False)
     table = wandb.Table(columns=["", *found], data=[[key, *(found[n][key] for n in found)] for key in found["all"]])
     histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))
     tracker.extra = {"prunable weights": histogram, "weight statistics": table}
 
 
-def _begin(home: Store, id_: str, name: str, kind: str, config: dict[str, Any]) -> tuple[Any, bool]:
+def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -> tuple[Any, bool]:
     """The run, and whether it goes to a server."""
     import wandb
 
@@ -142,7 +140,7 @@ def _begin(home: Store, id_: str, name: str, kind: str, config: dict[str, Any]) 
         x_disable_meta=True, finish_timeout=30.0,
     )  # fmt: skip
     wanted: dict[str, Any] = {
-        "id": id_, "resume": "allow", "name": name, "group": home.experiment.folder, "job_type": kind,
+        "id": id_, "resume": "allow", "name": name, "group": home.experiment.name, "job_type": kind,
         "project": track.project, "entity": track.entity or None, "config": config, "dir": str(home.root),
         "tags": [home.experiment.name, kind], "settings": settings,
     }  # fmt: skip
@@ -187,22 +185,21 @@ def _in_netrc(host: str) -> bool:
 
 def _mirrored(folder: Path) -> int:
     path = folder / "wandb.json"
-    return int(store.read_json(path)["epoch"]) if path.exists() else 0
+    return int(files.read_json(path)["epoch"]) if path.exists() else 0
 
 
-def _config(home: Store, seed: int, cell: Cell | None, hardware: str) -> dict[str, Any]:
-    experiment, recipe = home.experiment, home.experiment.recipe
+def _config(home: Home, training: Training, hardware: str) -> dict[str, Any]:
+    recipe = training.recipe
     out: dict[str, Any] = {
-        "experiment": experiment.name, "hash": experiment.hash, "model": experiment.model.name,
-        "width": experiment.model.width, "data": experiment.data.name, "epochs": recipe.epochs, "batch": recipe.batch,
-        "learning_rate": recipe.learning_rate, "hardware": hardware, "seed": seed,
-        "kind": cell.kind if cell else "dense",
+        "experiment": home.experiment.name, "training": training.name, "model": training.model.name,
+        "width": training.model.width, "data": training.data.name, "epochs": recipe.epochs, "batch": recipe.batch,
+        "learning_rate": recipe.learning_rate, "hardware": hardware, "seed": training.seed, "kind": training.kind,
     }  # fmt: skip
-    if cell:
-        found = make_masks(home, cell.seed)  # or reads them
+    if training.mask:
+        found, level = make_mask(home, training.mask), training.mask.level
         out |= {
-            "rewind_epoch": cell.rewind_epoch, "density": found.density(cell.level),
-            "threshold": found.thresholds[str(cell.level)], cell.level.kind: cell.level.value,
+            "rewind": str(training.begin), "density": found.density, "threshold": found.threshold,
+            level.kind: level.value,
         }  # fmt: skip
     return out
 

@@ -1,0 +1,43 @@
+"""What a person's own images are called in the pool: a digest of their names, sizes and labels.
+
+CIFAR-10 has a name that the world knows; a folder has not, and two folders must never meet in the pool. Labels are part
+of the names in a folder (the class is the folder's name) and stand in the index of shards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+
+from sweep.data import place_of
+from sweep.data.shards import name_of, open_prepared
+from sweep.experiment import Data, Experiment
+
+
+def listed(experiment: Experiment) -> Experiment:
+    """The experiment with the digest of its images, where they have no other name."""
+    data = experiment.data
+    if data.name not in ("folder", "shards"):
+        return experiment
+    return dataclasses.replace(experiment, data=dataclasses.replace(data, listing=listing(data)))
+
+
+def listing(data: Data) -> str:
+    root = place_of(data)
+    if data.name == "shards":
+        prepared = open_prepared(root)
+        lines = [name_of(prepared, split) for split in ("train", "test")]
+    else:
+        lines = sorted(_lines(root))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def _lines(root: Path) -> list[str]:
+    """`train/CLASS/name size` of every file."""
+    out = []
+    for folder, _, names in os.walk(root):
+        with os.scandir(folder) as entries:
+            out += [f"{Path(e.path).relative_to(root)} {e.stat().st_size}" for e in entries if e.name in set(names)]
+    return out

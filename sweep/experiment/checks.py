@@ -1,0 +1,106 @@
+"""What is well typed but makes no sense is refused, each in one line."""
+
+from __future__ import annotations
+
+import re
+
+from sweep.errors import Refused
+from sweep.experiment.fields import Experiment
+from sweep.experiment.point import END
+
+RESERVED = ("trainings", "masks", "compiled", "slurm", "reference")  # folders beside those of experiments
+
+
+def check(e: Experiment) -> None:
+    """Refuse what is well typed but makes no sense."""
+    from models import NETWORKS
+
+    def need(ok: bool, where: str, received: object, right: str) -> None:
+        if not ok:
+            raise Refused(f"{where}: received {received}, expected {right}")
+
+    need(bool(re.fullmatch(r"[\w.+-]+", e.name)) and not e.name.startswith("."), "name", repr(e.name),
+         "letters, digits, - and _: it names a folder")  # fmt: skip
+    need(
+        e.name not in RESERVED, "name", repr(e.name), f"another name: {', '.join(RESERVED)} hold what experiments share"
+    )
+    need(e.model.name in NETWORKS, "model.name", repr(e.model.name), "one of " + ", ".join(NETWORKS))
+    need(e.model.width > 0, "model.width", e.model.width, "more than 0")
+    d, r, p, c = e.data, e.recipe, e.prune, e.cluster
+    need(d.validation >= 0, "data.validation", d.validation, "a number of images, 0 or more")
+    need(d.pad >= 0, "data.pad", d.pad, "pixels, 0 or more")
+    need(
+        not d.listing or d.name in ("folder", "shards"),
+        "data.listing",
+        d.listing,
+        "nothing: only folder and shards have it",
+    )
+    need(d.image_size >= 0, "data.image_size", d.image_size, "pixels, or 0 for the source's own")
+    if d.name == "synthetic":
+        need(d.classes > 1, "data.classes", d.classes, "2 or more for synthetic data")
+        need(d.images > 0, "data.images", d.images, "1 or more for synthetic data")
+        need(d.image_size > 0, "data.image_size", d.image_size, "the pixels of synthetic images")
+    else:
+        need(d.classes == 0, "data.classes", d.classes, "nothing: only synthetic data has it")
+        need(d.images == 0, "data.images", d.images, "nothing: only synthetic data has it")
+
+    need(r.epochs > 0, "recipe.epochs", r.epochs, "1 or more")
+    need(r.batch > 0, "recipe.batch", r.batch, "1 or more")
+    whole = r.norm_images >= 0 and (not r.norm_images or r.batch % r.norm_images == 0)
+    need(whole, "recipe.norm_images", r.norm_images,
+         f"0 (the whole batch) or a divisor of recipe.batch ({r.batch})")  # fmt: skip
+    need(r.learning_rate > 0, "recipe.learning_rate", r.learning_rate, "more than 0")
+    need(r.reference_batch >= 0, "recipe.reference_batch", r.reference_batch, "0 (no scaling) or a batch size")
+    need(0 <= r.momentum < 1, "recipe.momentum", r.momentum, "0 up to, not including, 1")
+    need(0 <= r.norm_momentum < 1, "recipe.norm_momentum", r.norm_momentum, "0 up to, not including, 1")
+    need(0 <= r.ema < 1, "recipe.ema", r.ema, "0 (off) up to, not including, 1")
+    need(0 <= r.label_smoothing < 1, "recipe.label_smoothing", r.label_smoothing, "0 up to, not including, 1")
+    need(0 <= r.stop_at <= 1, "recipe.stop_at", r.stop_at, "an accuracy between 0 (off) and 1")
+    need(0 <= r.warmup_epochs < r.epochs, "recipe.warmup_epochs", r.warmup_epochs, f"less than {r.epochs} epochs")
+    for name in ("weight_decay", "clip_norm", "mixup", "cutmix"):
+        need(getattr(r, name) >= 0, f"recipe.{name}", getattr(r, name), "0 (off) or more")
+    need(bool(r.milestones) == (r.schedule == "step"), "recipe.milestones", list(r.milestones),
+         "epochs where schedule is step, nothing elsewhere")  # fmt: skip
+    need(list(r.milestones) == sorted(set(r.milestones)), "recipe.milestones", list(r.milestones), "rising epochs")
+    need(all(0 < m < r.epochs for m in r.milestones), "recipe.milestones", list(r.milestones), f"1 to {r.epochs - 1}")
+    for name in ("gamma", "decay"):
+        need(0 < getattr(r, name) <= 1, f"recipe.{name}", getattr(r, name), "more than 0, at most 1")
+    need(not r.stop_at or d.validation > 0, "recipe.stop_at", r.stop_at, "data.validation above 0 to measure it on")
+    need(bool(r.first_size) == bool(r.full_size_epoch), "recipe.first_size", r.first_size,
+         "recipe.full_size_epoch with it (both or none)")  # fmt: skip
+    need(r.checkpoint_minutes > 0, "recipe.checkpoint_minutes", r.checkpoint_minutes, "more than 0")
+
+    for q in (*p.quantiles, *p.control_quantiles):
+        need(0 <= q < 1, "prune.quantiles", q, "0 up to, not including, 1 (0.9 = 90 % of the weights go)")
+    for t in p.thresholds:
+        need(t >= 0, "prune.thresholds", t, "0 or more")
+    need(p.score == "magnitude" or not p.thresholds, "prune.thresholds", list(p.thresholds),
+         "prune.score magnitude: an absolute threshold is one on |w|")  # fmt: skip
+    need(p.score != "lamp" or p.scope == "global", "prune.scope", p.scope,
+         "global: within a kernel lamp ranks as magnitude does")  # fmt: skip
+    need(not (p.thresholds and p.scope == "layerwise"), "prune.thresholds", list(p.thresholds),
+         "scope global: an absolute threshold is the same for all layers")  # fmt: skip
+    for k in (*p.rewind, *p.control_rewind):
+        need(k != END and (k.unit != "ep" or k.count < r.epochs), "prune.rewind", k,
+             f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1)")  # fmt: skip
+    for name in ("quantiles", "thresholds", "rewind", "controls", "control_quantiles", "control_rewind"):
+        values = getattr(p, name)
+        need(len(set(values)) == len(values), f"prune.{name}", [str(v) for v in values], "each value once")
+    need(set(p.control_quantiles) <= set(p.quantiles), "prune.control_quantiles", list(p.control_quantiles),
+         "some of prune.quantiles")  # fmt: skip
+    need(set(p.control_rewind) <= set(p.rewind), "prune.control_rewind",
+         [str(k) for k in p.control_rewind], "some of prune.rewind")  # fmt: skip
+    need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")
+    need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
+    need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
+    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
+        need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
+    for name in ("array_parallelism", "restarts"):
+        need(getattr(c, name) >= 0, f"cluster.{name}", getattr(c, name), "0 or more")
+    for name in ("time_limit", "dense_time_limit"):
+        need(not getattr(c, name) or bool(re.fullmatch(r"\d+|(\d+-)?\d+(:\d+){1,2}|\d+-\d+", getattr(c, name))),
+             f"cluster.{name}", repr(getattr(c, name)), "minutes, H:M:S or D-H:M:S")  # fmt: skip
+    need(bool(re.fullmatch(r"\d+[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
+         "a size as SLURM writes it, such as 32G")  # fmt: skip
+    need(c.gpus_per_node % c.gpus_per_cell == 0, "cluster.gpus_per_cell", c.gpus_per_cell,
+         f"a divisor of gpus_per_node ({c.gpus_per_node})")  # fmt: skip

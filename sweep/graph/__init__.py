@@ -1,0 +1,1 @@
+"""A sweep as a graph of trainings: values, names, folders, states, results."""

@@ -1,0 +1,102 @@
+"""Where files are: an experiment's own folder, and beside it the pool of trainings and masks that all share.
+
+    results/trainings/NAME/   snapshots/step-N.h5 and final.h5, metrics.jsonl, checkpoint.h5; at the end result.json
+results/masks/NAME.h5
+results/EXPERIMENT/       experiment.yaml, report/, wandb/
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from sweep import files
+from sweep.errors import Refused
+from sweep.experiment import BEGINNING, END, Experiment, Point
+from sweep.experiment import file as experiment_file
+from sweep.graph.plan import Graph, graph_of
+from sweep.graph.training import Mask, Training
+
+
+class Home:
+    """The folder of one experiment, and the pool beside it."""
+
+    def __init__(self, root: Path, experiment: Experiment) -> None:
+        self.root = root
+        self.experiment = experiment
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph_of(self.experiment)
+
+    @property
+    def pool(self) -> Path:
+        """The results root, which all its experiments share."""
+        return self.root.parent
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
+
+    def training(self, task: str) -> Training:
+        """The training that this experiment calls `task`."""
+        return self.graph[task]
+
+    def folder(self, training: Training) -> Path:
+        return self.pool / "trainings" / training.name
+
+    def folder_of(self, task: str) -> Path:
+        return self.folder(self.training(task))
+
+    def mask(self, mask: Mask) -> Path:
+        return self.pool / "masks" / f"{mask.name}.h5"
+
+    def snapshot(self, training: Training, at: Point) -> Path:
+        """The snapshot of a training at a point. Which step that is, its own record says."""
+        folder = self.folder(training)
+        if at == END:
+            return folder / "snapshots" / "final.h5"
+        return snapshot_at(
+            folder, at.count if at.unit == "it" or at == BEGINNING else at.count * steps_per_epoch(folder)
+        )
+
+    def done(self, training: Training) -> bool:
+        return (self.folder(training) / "result.json").exists()
+
+    def missing_points(self, training: Training) -> list[Point]:
+        """Points of a finished training that this experiment starts from and that were not kept."""
+        wanted = self.graph.points_of(training)
+        return [at for at in wanted if not self.snapshot(training, at).exists()] if self.done(training) else []
+
+
+def snapshot_at(folder: Path, step: int) -> Path:
+    return folder / "snapshots" / f"step-{step:08d}.h5"
+
+
+def steps_per_epoch(folder: Path) -> int:
+    return int(files.read_json(folder / "result.json")["steps_per_epoch"])
+
+
+def open_home(experiment: Experiment, root: Path) -> Home:
+    """The experiment's folder, made if it is new, with the experiment as it is now."""
+    refuse_old(root)
+    described = root / "experiment.yaml"
+    try:
+        before = experiment_file.load(described) if described.exists() else None
+        if before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing:
+            raise Refused(
+                f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
+                f"before {before.data.listing}); put them back, or give the experiment another name"
+            )
+        if before != experiment:
+            files.write_text(described, experiment_file.dump(experiment))
+    except OSError as error:
+        raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
+    return Home(root, experiment)
+
+
+def refuse_old(root: Path) -> None:
+    """Results of version 0.1, whose cells lay in the experiment's own folder."""
+    if (root / "dense").is_dir() or (root / "cells").is_dir():
+        raise Refused(f"{root}: results of version 0.1, which this version cannot read; look at them with 0.1.0, or "
+                      "move the folder away and run the experiment again")  # fmt: skip

@@ -1,0 +1,96 @@
+"""Where every training of an experiment stands, from its files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sweep import files
+from sweep.graph import claim
+from sweep.graph.home import Home
+from sweep.graph.training import Training
+
+
+@dataclass(frozen=True)
+class State:
+    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed` or `done`; on SLURM also `lost`:
+    submitted, not finished, and no longer there."""
+
+    task: str
+    state: str
+    epoch: int  # epochs of the schedule that are complete
+    note: str = ""  # of a failure: its reason; of a running task: where
+    top1: float | None = None  # of a finished training, on the test split
+    starts: int = 0
+    seconds_left: float | None = None  # of a begun training, at the speed it had
+
+
+def state_of(training: Training, folder: Path) -> State:
+    task, epochs = training.slug, training.recipe.epochs
+    begun = claim.read(folder)
+    starts = begun.starts if begun else 0
+    if (folder / "result.json").exists():
+        return State(task, "done", epochs, top1=files.read_json(folder / "result.json")["test"]["top1"], starts=starts)
+    lines = files.read_metrics(folder)
+    epoch = lines[-1]["epoch"] if lines else 0
+    if (folder / "failure.json").exists():
+        return State(task, "failed", epoch, files.read_json(folder / "failure.json")["reason"], starts=starts)
+    left = (epochs - epoch) * _median_seconds(lines) if lines else None
+    if begun and claim.works(begun):
+        return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
+    if begun or (folder / "checkpoint.h5").exists():
+        return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)
+    return State(task, "waiting", epoch)
+
+
+def states(home: Home) -> list[State]:
+    """Of every training, in the order of the plan."""
+    there = _folders(home)
+    return [
+        state_of(training, home.folder(training)) if training.name in there else State(training.slug, "waiting", 0)
+        for training in home.graph
+    ]
+
+
+def missing(home: Home) -> list[Training]:
+    """What is not done, and what is done but did not keep a point that others start from; in the order of the plan."""
+    there = _folders(home)
+    return [
+        training
+        for training in home.graph
+        if training.name not in there or not home.done(training) or home.missing_points(training)
+    ]
+
+
+def _folders(home: Home) -> set[str]:
+    """One look at the pool, instead of one for each of thousands of trainings."""
+    pool = home.pool / "trainings"
+    return {path.name for path in pool.iterdir()} if pool.is_dir() else set()
+
+
+def epoch_seconds(home: Home) -> float | None:
+    """Median time of an epoch of the dense runs, evaluation included; None before it was measured."""
+    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
+    return _median_seconds(lines) if lines else None
+
+
+def _median_seconds(lines: list[dict[str, Any]]) -> float:
+    return median(line["seconds"] + line["evaluation_seconds"] for line in lines)
+
+
+def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
+    """Time of each ticket and control from the dense run's epochs, on as many devices as that had; or scaled to
+    `devices`."""
+    each = epoch_seconds(home)
+    if each is None:
+        return None
+    if devices:
+        each *= max(1.0, _dense_devices(home) / devices)
+    return {training.slug: each * training.epochs for training in home.graph if training.mask}
+
+
+def _dense_devices(home: Home) -> int:
+    results = [home.folder(training) / "result.json" for training in home.graph.dense]
+    return max((files.read_json(path)["devices"] for path in results if path.exists()), default=1)

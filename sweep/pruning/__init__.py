@@ -1,0 +1,1 @@
+"""Which weights stay: numpy in, numpy out."""

@@ -1,0 +1,1 @@
+"""wandb, as a mirror of the files."""

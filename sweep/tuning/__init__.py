@@ -1,0 +1,1 @@
+"""A search for a better dense recipe."""

@@ -1,0 +1,110 @@
+"""Where a training begins, and what it leaves: the value in the graph turned into weights, a mask and files."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from models import Network
+from sweep import files
+from sweep.errors import Refused
+from sweep.experiment import END, Point
+from sweep.experiment.point import LADDER
+from sweep.graph.home import Home, snapshot_at
+from sweep.graph.mask_file import Found, make_mask
+from sweep.graph.training import Training
+from sweep.hardware import circumstances
+from sweep.training.loop import Outcome, Start, Watch, replay, train
+from sweep.training.program import Program
+
+
+def run_training(home: Home, program: Program, training: Training, fingerprint: str, quiet: bool, watch: Watch) -> None:
+    """Train it, keep the weights that others start from, and leave its result."""
+    folder = home.folder(training)
+    mask = make_mask(home, training.mask) if training.mask else None
+    start = start_of(home, training, program.network, program.steps, mask)
+    watch = _keeping(home, program, training, watch, _points(home, program, training))
+    outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
+    _snapshot(home, program, training, END)
+    files.write_json(folder / "result.json", result_of(outcome, program, training, fingerprint, mask))
+    if training.mask:
+        (folder / "checkpoint.h5").unlink(missing_ok=True)
+
+
+def replay_points(home: Home, program: Program, training: Training, wanted: list[Point], quiet: bool) -> None:
+    """Weights of points that a finished training did not keep: it is trained again up to the last of them."""
+    mask = make_mask(home, training.mask) if training.mask else None
+    start = start_of(home, training, program.network, program.steps, mask)
+    steps = {at.step(program.steps, program.recipe.epochs) for at in wanted}
+    watch = _keeping(home, program, training, Watch(), steps)
+    replay(program, start, f"{training.slug}, again up to {', '.join(map(str, wanted))}", watch, quiet)
+
+
+def start_of(home: Home, training: Training, network: Network, steps: int, mask: Found | None) -> Start:
+    """`steps`: of an epoch."""
+    begin = training.begin.step(steps, training.recipe.epochs)
+    if begin >= training.recipe.epochs * steps:
+        raise Refused(f"prune.rewind: {training.begin} lies after the end ({training.recipe.epochs * steps} steps)")
+    if training.start.of is None:
+        weights = network.initial(training.start.seed or 0)
+    else:
+        weights = files.read_snapshot(home.snapshot(training.start.of, training.start.at), network)
+    return Start(weights, begin, training.seed, mask.mask if mask else None)
+
+
+def _points(home: Home, program: Program, training: Training) -> set[int]:
+    """Steps at which its weights are kept: those that others start from and, of a dense run, a ladder of early ones."""
+    asked = [at for at in home.graph.points_of(training) if at != END]
+    ladder = LADDER if training.mask is None else ()
+    total = program.recipe.epochs * program.steps
+    steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *ladder)}
+    return {step for step in steps if step < total}
+
+
+def _keeping(home: Home, program: Program, training: Training, watch: Watch, points: set[int]) -> Watch:
+    from dataclasses import replace
+
+    return replace(watch, points=frozenset(points), reached=partial(_snapshot, home, program, training))
+
+
+def _snapshot(home: Home, program: Program, training: Training, at: int | Point) -> None:
+    """The weights now, as those after `at` steps, or as the final ones."""
+    network, final = program.network, isinstance(at, Point)
+    folder = home.folder(training)
+    path = home.snapshot(training, END) if isinstance(at, Point) else snapshot_at(folder, at)
+    attributes = {
+        "training": training.name,
+        "step": program.recipe.epochs * program.steps if isinstance(at, Point) else at,
+        "image_size": network.image_size,
+        "channels": network.channels,
+        "classes": network.classes,
+        "width": training.model.width,
+    }
+    files.write_snapshot(path, network, program.final_weights() if final else program.weights(), attributes)
+
+
+def result_of(
+    outcome: Outcome, program: Program, training: Training, fingerprint: str, mask: Found | None
+) -> dict[str, Any]:
+    """What result.json says of any training, its circumstances included."""
+    epochs = outcome.epochs
+    out: dict[str, Any] = {
+        "training": training.name,
+        "test": outcome.test,
+        "validation": outcome.validation,
+        "epochs": int(epochs) if float(epochs).is_integer() else epochs,
+        "steps_per_epoch": program.steps,
+        "seconds": outcome.seconds,
+        "devices": program.devices.replicas,
+        "norm_images": program.recipe.norm_images or program.recipe.batch,
+        "fingerprint": fingerprint,
+        **circumstances(),
+    }
+    if mask:
+        out |= {
+            "density": mask.density,
+            "kept": int(mask.mask.sum()),
+            "prunable": int(mask.mask.size),
+            "threshold": mask.threshold,
+        }
+    return out

@@ -1,0 +1,65 @@
+"""What no experiment asks for any more is listed, and deleted only when told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sweep.graph.home import Home, open_home
+from sweep.graph.mask_file import make_mask
+from tests import made_up
+from tests.made_up import content
+
+
+@pytest.fixture
+def shrunk(home) -> Home:
+    """Everything was done; then one quantile was taken out of the experiment."""
+    for training in home.graph:
+        made_up.finish(home, training.slug, 0.5)
+    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    for training in home.graph:
+        if training.mask:
+            make_mask(home, training.mask)
+    open_home(made_up.experiment(quantiles=(0.5,)), home.root)
+    return home
+
+
+def listed(said: str) -> list[str]:
+    return [Path(one["path"]).name for one in json.loads(said)]
+
+
+def test_what_was_taken_out_of_an_experiment_is_listed_and_stays(shrunk, lottery):
+    before = content(shrunk.pool)
+    status, said, _ = lottery("tidy", "--json")
+    gone = [training for training in shrunk.graph if "q0.9" in training.slug]
+    mask = shrunk.mask(gone[0].mask).name
+    assert status == 0 and listed(said) == sorted(one.name for one in gone) + [mask]
+    assert all(one["bytes"] > 0 for one in json.loads(said))
+    _, said, _ = lottery("tidy")
+    assert "3 of no use to any experiment" in said and "lottery tidy --delete deletes them" in said
+    assert content(shrunk.pool) == before
+
+
+def test_told_to_it_deletes_that_and_nothing_else(shrunk, lottery):
+    wanted = {training.name for training in shrunk.graph if "q0.9" not in training.slug}
+    assert "deleted: 3" in lottery("tidy", "--delete")[1]
+    assert {path.name for path in (shrunk.pool / "trainings").iterdir()} == wanted
+    assert len(list((shrunk.pool / "masks").iterdir())) == 1
+    assert "0 of no use" in lottery("tidy")[1]
+
+
+def test_what_another_experiment_asks_for_is_kept(shrunk, lottery):
+    other = made_up.experiment("other")
+    open_home(other, shrunk.pool / "other")
+    assert listed(lottery("tidy", "--json")[1]) == []
+
+
+def test_where_an_experiment_cannot_be_read_nothing_is_deleted(shrunk, lottery):
+    (shrunk.pool / "other").mkdir()
+    (shrunk.pool / "other" / "experiment.yaml").write_text("recipe: [")
+    before = content(shrunk.pool)
+    status, _, said = lottery("tidy", "--delete")
+    assert status == 2 and "other/experiment.yaml: not YAML" in said
+    assert content(shrunk.pool) == before
