@@ -16,7 +16,8 @@ from tests.sweeping import lottery
 def test_the_imagenet_experiment_trains_on_four_devices_at_its_real_size(photograph_shards, tmp_path):  # noqa: F811
     """Two steps of the whole network at 224 pixels; all else as the file says."""
     fields = {
-        "data.name": "shards", "data.path": photograph_shards / "jpeg", "data.validation": 384, "recipe.batch": 8, "recipe.norm_images": 2,
+        "data.name": "shards", "data.path": photograph_shards / "jpeg", "data.validation": 384, "recipe.batch": 8,
+        "recipe.norm_images": 2,
         "recipe.epochs": 1, "recipe.warmup_epochs": 0, "recipe.precision": "float32", "prune.rewind": "[0]",
         "prune.control_rewind": "[0]",
     }  # fmt: skip

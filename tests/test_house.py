@@ -1,0 +1,59 @@
+"""The house: rooms import from rooms above them and from the ground, never from below, and never in a circle."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# from above to below; a room may import what stands before it. The ground stands before all rooms.
+ROOMS = ["experiment", "pruning", "graph", "data", "training", "tracking", "work", "tuning", "report", "bench", "cli"]
+GROUND = {"errors", "files", "progress", "interrupt", "hardware", "devices"}
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of this project that a file imports, anywhere in it."""
+    out = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            out |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            out |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return {name for name in out if name.split(".")[0] in ("models", "sweep", "slurm")}
+
+
+def place(module: str) -> str:
+    """The room or the stone of the ground that a module of sweep belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_every_folder_and_file_of_sweep_has_its_place():
+    found = {path.stem for path in (ROOT / "sweep").iterdir() if not path.name.startswith("__")}
+    assert found == set(ROOMS) | GROUND
+
+
+def test_a_room_imports_only_from_rooms_above_it_and_from_the_ground():
+    wrong = []
+    for room in ROOMS:
+        allowed = {*ROOMS[: ROOMS.index(room) + 1], *GROUND, ""}
+        for path in (ROOT / "sweep" / room).rglob("*.py"):
+            for name in imports(path):
+                above = name.startswith("sweep") and place(name) in allowed
+                outside = name.startswith("models") or (name.startswith("slurm") and room == "cli")
+                wrong += [] if above or outside else [f"{path.relative_to(ROOT)}: {name}"]
+    assert wrong == []
+
+
+def test_the_ground_stands_on_nothing_but_itself():
+    allowed = GROUND | {""}
+    for stone in GROUND:
+        names = imports(ROOT / "sweep" / f"{stone}.py")
+        assert all(name.startswith("models") or place(name) in allowed for name in names), (stone, names)
+
+
+def test_slurm_sees_all_of_sweep_but_the_command_and_models_sees_neither():
+    for path in (ROOT / "slurm").glob("*.py"):
+        assert not [name for name in imports(path) if name.startswith("sweep.cli")], path
+    for path in (ROOT / "models").glob("*.py"):
+        assert not [name for name in imports(path) if not name.startswith("models")], path
