@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models.fusion import kept, sums
+from models.fusion import barrier, sums
 from models.outline import Activation
 
 Tensor = Any
@@ -24,43 +24,50 @@ def each(vector: Tensor) -> Tensor:
 
 
 def normalised(
-    x: Tensor, gamma: Tensor, beta: Tensor, near: Tensor, epsilon: float, activation: Activation
+    x: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, epsilon: float, activation: Activation
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`x` normalised per channel and activated, and the mean and variance it was normalised by.
 
-    The sums are of distances from `near`, the moving mean: mean of squares less square of the mean loses nothing then,
-    and one pass over `x` gives both. In the gradient the activation's input is computed again, not kept.
+        d = x − moving mean        mean = E[d] + moving mean        variance = E[d²] − E[d]²
+        y = activation(γ (x − mean) / σ + β),   σ = √(variance + ε)
+
+    Taken from the moving mean, E[d²] − E[d]² loses nothing to rounding, and one pass over `x` gives both sums. With
+    g = ∂L/∂y where the activation passes it on, n numbers in a channel, and x̂ = (x − mean) / σ:
+
+        ∂L/∂β = Σ g      ∂L/∂γ = Σ g x̂      ∂L/∂x = γ/σ · (g − Σ g / n − x̂ Σ g x̂ / n)
+
+    In the gradient the activation's input is computed again, not stored.
     """
     count = float(x.shape[1] * x.shape[2] * x.shape[3])
     top = TOP[activation]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
-        distance = tf.cast(x, tf.float32) - each(near)
+        distance = tf.cast(x, tf.float32) - each(moving_mean)
         off, square = (total / count for total in sums([distance, tf.square(distance)]))
         variance = tf.maximum(square - tf.square(off), 0.0)
-        mean = off + near
+        mean = off + moving_mean
         inverse = tf.math.rsqrt(variance + epsilon)
         scale = gamma * inverse
-        wide, factor = tf.cast(kept(x), tf.float32), each(scale)
+        wide, factor = tf.cast(barrier(x), tf.float32), each(scale)
         y = wide * factor + each(beta - mean * scale)
 
-        def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def backward(gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             passes = None if top is None else (y > 0.0) & (y < top)
 
-            def through(pull: Tensor) -> Tensor:
-                pull = tf.cast(pull, tf.float32)
-                return pull if passes is None else tf.where(passes, pull, 0.0)
+            def through(gradient: Tensor) -> Tensor:
+                gradient = tf.cast(gradient, tf.float32)
+                return gradient if passes is None else tf.where(passes, gradient, 0.0)
 
-            passed = through(pull)
+            passed = through(gradient)
             total, along = sums([passed, passed * (wide - each(mean))])
             along *= inverse
             slope = -scale * inverse * along / count
             rest = -scale * total / count - slope * mean
-            back = through(kept(pull)) * factor + wide * each(slope) + each(rest)
+            back = through(barrier(gradient)) * factor + wide * each(slope) + each(rest)
             return tf.cast(back, x.dtype), along, total
 
-        return (tf.cast(_cut(y, top), x.dtype), mean, variance), gradient
+        return (tf.cast(_cut(y, top), x.dtype), mean, variance), backward
 
     y, mean, variance = run(x, gamma, beta)
     return y, mean, variance
@@ -69,20 +76,22 @@ def normalised(
 def widened(
     x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, activation: Activation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`normalised` of the product of `kernel` `[inputs, outputs]` with `x`.
+    """`normalised` of the product y = Wᵀx, `kernel` W `[inputs, outputs]`, without reading the wide y for its moments.
 
-    A row of ones beside the inputs makes products of everything. Rows times rows are all moments, from which follow
-    mean and variance of every output. The normalised kernel, with its shift for the ones, times rows is the output.
-    Rows times gradient gives the sums of batch norm's gradient and that of the kernel; what batch norm takes off the
-    gradient of `x` is again a small kernel times rows. Ones stand twice, the second for what a shift loses when it is
-    rounded. Sums are float32, as those of `normalised`. What comes off the gradient of `x` is too small for float16.
+        mean(y) = Wᵀ E[x]        variance(y) = diag(Wᵀ C W),   C = E[xxᵀ] − E[x] E[x]ᵀ
+
+    `rows` are the inputs with ones below them: rows · rowsᵀ gives all moments in one product, and the normalised
+    kernel, with its shift in the place of the ones, times rows gives the output. In the gradient, rows · gᵀ gives Σ g,
+    Σ g x̂ and ∂L/∂W; what batch norm takes off ∂L/∂x is again a small kernel times rows. There are two rows of ones: the second
+    carries what the shift loses when it is rounded to half precision. Sums are float32, as those of `normalised`. What
+    comes off ∂L/∂x is too small for float16.
     """
     inputs, *shape = x.shape
     count, top, half = float(np.prod(shape)), TOP[activation], x.dtype
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor):  # type: ignore[no-untyped-def]
-        rows = kept(tf.concat([tf.reshape(x, (inputs, -1)), tf.ones((2, int(count)), half)], 0))
+        rows = barrier(tf.concat([tf.reshape(x, (inputs, -1)), tf.ones((2, int(count)), half)], 0))
         exact = tf.cast(rows, tf.float32)
         moments = tf.matmul(exact, exact, transpose_b=True) / count
         centre = moments[:inputs, inputs, None]
@@ -92,22 +101,24 @@ def widened(
         inverse = tf.math.rsqrt(variance + epsilon)
         scale = gamma * inverse
         scaled = _with_shift(kernel * scale, beta - mean * scale, centre, half)
-        y = kept(_cut(tf.matmul(scaled, rows, transpose_a=True), top))
+        y = barrier(_cut(tf.matmul(scaled, rows, transpose_a=True), top))
 
-        def gradient(pull: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            pull = tf.reshape(pull, y.shape)
-            pull = kept(pull if top is None else tf.where((y > 0) & (y < top), pull, tf.zeros_like(pull)))
-            across = tf.matmul(exact, tf.cast(pull, tf.float32), transpose_b=True)
+        def backward(gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            gradient = tf.reshape(gradient, y.shape)
+            gradient = barrier(
+                gradient if top is None else tf.where((y > 0) & (y < top), gradient, tf.zeros_like(gradient))
+            )
+            across = tf.matmul(exact, tf.cast(gradient, tf.float32), transpose_b=True)
             across, total = across[:inputs] - centre * across[inputs], across[inputs]
             along = tf.reduce_sum(kernel * across, 0) * inverse
             slope = -scale * inverse * along / count
             rest = -scale * total / count - slope * mean
             small = tf.matmul(tf.concat([kernel * slope, rest[None]], 0), kernel, transpose_b=True)
-            back = tf.matmul(scaled[:inputs], pull)
+            back = tf.matmul(scaled[:inputs], gradient)
             back += tf.matmul(_with_shift(small[:inputs], small[inputs], centre, half), rows, transpose_a=True)
             return tf.reshape(back, x.shape), scale * (across - inverse * along * seen), along, total
 
-        return (tf.reshape(y, (-1, *shape)), mean, variance), gradient
+        return (tf.reshape(y, (-1, *shape)), mean, variance), backward
 
     y, mean, variance = run(x, kernel, gamma, beta)
     return y, mean, variance
@@ -122,8 +133,8 @@ def _cut(y: Tensor, top: float | None) -> Tensor:
 
 def _with_shift(kernel: Tensor, shift: Tensor, centre: Tensor, half: Any) -> Tensor:
     """The kernel for rows that end in two rows of ones. The shift takes back what rounding moves at the `centre`."""
-    rounded = kept(tf.cast(kernel, half))  # else XLA takes the numbers before they were rounded for those after
+    rounded = barrier(tf.cast(kernel, half))  # else XLA takes the numbers before they were rounded for those after
     shift += tf.reduce_sum((kernel - tf.cast(rounded, tf.float32)) * centre, 0)
-    most = kept(tf.cast(shift, half))
+    most = barrier(tf.cast(shift, half))
     rest = tf.cast(shift - tf.cast(most, tf.float32), half)
     return tf.concat([rounded, most[None], rest[None]], 0)

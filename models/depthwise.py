@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.batch_norm import each
-from models.fusion import kept, sums
+from models.fusion import barrier, sums
 
 Tensor = Any
 
@@ -43,25 +43,28 @@ def _moved(x: Tensor, size: int, pixels: Sequence[int], stride: int = 1) -> list
 
 
 def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
-    """`kernel` is `[size, size, channels, 1]`."""
+    """y = Σₖ wₖ · windowₖ(x), over the weights k of `kernel` `[size, size, channels, 1]`.
+
+    ∂L/∂wₖ = Σ windowₖ(x) · g        ∂L/∂x = Σₖ wₖ · windowₖ⁻¹(g),   the windows of the spread gradient, reversed
+    """
     size, pixels = kernel.shape[0], x.shape[1:3]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def convolved(x: Tensor, kernel: Tensor):  # type: ignore[no-untyped-def]
         weights = tf.unstack(tf.reshape(kernel, (size * size, -1)))
-        x = kept(x)
+        x = barrier(x)
         seen = windows(x, size, stride)
 
-        def gradient(pull: Tensor) -> tuple[Tensor, Tensor]:
-            pull = kept(pull)
-            returned = _moved(_spread(pull, size, stride, pixels), size, pixels)[::-1]
-            # with stride 1 both gradients read the same windows of the pull, in one pass
-            whole, parts = (x, returned) if stride == 1 else (pull, seen)
+        def backward(gradient: Tensor) -> tuple[Tensor, Tensor]:
+            gradient = barrier(gradient)
+            returned = _moved(_spread(gradient, size, stride, pixels), size, pixels)[::-1]
+            # with stride 1 both gradients read the same windows of the gradient, in one pass
+            whole, parts = (x, returned) if stride == 1 else (gradient, seen)
             whole = tf.cast(whole, tf.float32)
             products = sums([tf.cast(part, tf.float32) * whole for part in parts])
             return tf.cast(_weighted(returned, weights), x.dtype), tf.reshape(tf.stack(products), kernel.shape)
 
-        return kept(tf.cast(_weighted(seen, weights), x.dtype)), gradient
+        return barrier(tf.cast(_weighted(seen, weights), x.dtype)), backward
 
     return convolved(x, kernel)
 
@@ -70,22 +73,25 @@ def _weighted(parts: list[Tensor], weights: list[Tensor]) -> Tensor:
     return sum(tf.cast(part, tf.float32) * each(weight) for part, weight in zip(parts, weights, strict=True))
 
 
-def _spread(pull: Tensor, size: int, stride: int, pixels: Sequence[int]) -> Tensor:
+def _spread(gradient: Tensor, size: int, stride: int, pixels: Sequence[int]) -> Tensor:
     """A gradient with zeros for the pixels that a stride left out, and margins such that every shift of it fits."""
     pads = [[0, 0]]
     for axis, n in zip((1, 2), pixels, strict=True):
-        length = (pull.shape[axis] - 1) * stride + 1
+        length = (gradient.shape[axis] - 1) * stride + 1
         if stride > 1:
-            pull = tf.stack([pull, *[tf.zeros_like(pull)] * (stride - 1)], axis + 1)
-            pull = tf.reshape(pull, (*pull.shape[:axis], -1, *pull.shape[axis + 2 :]))
-            pull = pull[:, :length] if axis == 1 else pull[:, :, :length]
+            gradient = tf.stack([gradient, *[tf.zeros_like(gradient)] * (stride - 1)], axis + 1)
+            gradient = tf.reshape(gradient, (*gradient.shape[:axis], -1, *gradient.shape[axis + 2 :]))
+            gradient = gradient[:, :length] if axis == 1 else gradient[:, :, :length]
         before = margins(size, stride, n)[0]
         pads.append([size - 1 - before, n + before - length])
-    return tf.pad(pull, [*pads, [0, 0]])
+    return tf.pad(gradient, [*pads, [0, 0]])
 
 
 def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
-    """`kernel` is `[size, size, channels, 1]`."""
+    """y = M x in every channel, M = Σₖ wₖ Pₖ; Pₖ has ones where weight k stands. `kernel`: `[size, size, channels, 1]`.
+
+    ∂L/∂x = Mᵀ g        ∂L/∂wₖ = ⟨Pₖ, g xᵀ⟩
+    """
     size, (channels, height, width, images) = kernel.shape[0], x.shape
     high, wide = -(-height // stride), -(-width // stride)
 
@@ -94,17 +100,17 @@ def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
         places = tf.constant(_places(size, stride, height, width), x.dtype)
         weights = tf.cast(tf.reshape(kernel, (size * size, channels)), x.dtype)
         matrices = tf.matmul(weights, places, transpose_a=True)
-        matrices = kept(tf.reshape(matrices, (channels, high * wide, height * width)))
+        matrices = barrier(tf.reshape(matrices, (channels, high * wide, height * width)))
         pixels = tf.reshape(x, (channels, height * width, images))
 
-        def gradient(pull: Tensor) -> tuple[Tensor, Tensor]:
-            pull = kept(tf.reshape(pull, (channels, high * wide, images)))
-            across = tf.reshape(tf.matmul(pull, pixels, transpose_b=True), (channels, -1))
-            back = tf.reshape(tf.matmul(matrices, pull, transpose_a=True), x.shape)
+        def backward(gradient: Tensor) -> tuple[Tensor, Tensor]:
+            gradient = barrier(tf.reshape(gradient, (channels, high * wide, images)))
+            across = tf.reshape(tf.matmul(gradient, pixels, transpose_b=True), (channels, -1))
+            back = tf.reshape(tf.matmul(matrices, gradient, transpose_a=True), x.shape)
             products = tf.cast(tf.matmul(places, across, transpose_b=True), tf.float32)
             return back, tf.reshape(products, kernel.shape)
 
-        return tf.reshape(tf.matmul(matrices, pixels), (channels, high, wide, images)), gradient
+        return tf.reshape(tf.matmul(matrices, pixels), (channels, high, wide, images)), backward
 
     return convolved(x, kernel)
 

@@ -12,11 +12,11 @@ LONG = 16384  # longer sums XLA cuts in two kernels
 
 
 @tf.RegisterGradient("XlaOptimizationBarrier")  # type: ignore[untyped-decorator]
-def _passed_on(operation: Any, pull: Tensor) -> Tensor:
-    return pull
+def _passed_on(operation: Any, gradient: Tensor) -> Tensor:
+    return gradient
 
 
-def kept(x: Tensor) -> Tensor:
+def barrier(x: Tensor) -> Tensor:
     """`x`, computed once and written to memory.
 
     XLA likes to compute a value again in each kernel that reads it. That is right for a product and wrong for what a

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from models.batch_norm import each, normalised, widened
 from models.depthwise import multiplied, shifted, windows
-from models.fusion import kept
+from models.fusion import barrier
 from models.layers import Compute, Tensor, activated
 from models.outline import Activation
 
@@ -38,7 +38,7 @@ class Shaped(Compute):
     """Applies layers to a batch `[channels, height, width, images]`."""
 
     def images(self, images: Tensor) -> Tensor:
-        return kept(tf.transpose(images, (3, 1, 2, 0)))  # else augmented anew for each of the stem's nine weights
+        return barrier(tf.transpose(images, (3, 1, 2, 0)))  # else augmented anew for each of the stem's nine weights
 
     def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
         parts = windows(x, size, stride)
