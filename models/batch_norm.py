@@ -82,9 +82,9 @@ def widened(
 
     `rows` are the inputs with ones below them: rows · rowsᵀ gives all moments in one product, and the normalised
     kernel, with its shift in the place of the ones, times rows gives the output. In the gradient, rows · gᵀ gives Σ g,
-    Σ g x̂ and ∂L/∂W; what batch norm takes off ∂L/∂x is again a small kernel times rows. There are two rows of ones: the second
-    carries what the shift loses when it is rounded to half precision. Sums are float32, as those of `normalised`. What
-    comes off ∂L/∂x is too small for float16.
+    Σ g x̂ and ∂L/∂W; what batch norm takes off ∂L/∂x is again a small kernel times rows. There are two rows of ones:
+    the second carries what the shift loses when it is rounded to half precision. Sums are float32, as those of
+    `normalised`. What comes off ∂L/∂x is too small for float16.
     """
     inputs, *shape = x.shape
     count, top, half = float(np.prod(shape)), TOP[activation], x.dtype

@@ -179,6 +179,13 @@ def test_a_final_snapshot_that_is_none_is_refused_by_name(own, missing):
     assert refusal(lambda: found_of(own)).startswith(f"{final(own)}: not a snapshot (")
 
 
+def test_a_mask_that_is_there_needs_no_snapshot(own):
+    """A pool may travel without its large files."""
+    made = found_of(own)
+    final(own).unlink()
+    np.testing.assert_array_equal(found_of(own).mask, made.mask)
+
+
 def test_without_a_final_snapshot_there_is_no_mask(own):
     final(own).unlink()
     own.mask(mask_of(own)).unlink(missing_ok=True)

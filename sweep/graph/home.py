@@ -64,8 +64,11 @@ class Home:
         return (self.folder(training) / "result.json").exists()
 
     def missing_points(self, training: Training) -> list[Point]:
-        """Points of a finished training that this experiment starts from and that were not kept."""
-        wanted = self.graph.points_of(training)
+        """Points of a finished training that this experiment starts from and that were not kept.
+
+        Not the end: trained again, it would be another one on a GPU, under the masks of the first.
+        """
+        wanted = [at for at in self.graph.points_of(training) if at != END]
         return [at for at in wanted if not self.snapshot(training, at).exists()] if self.done(training) else []
 
 

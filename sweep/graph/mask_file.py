@@ -65,6 +65,8 @@ def make_mask(home: Home, mask: Mask) -> Found:
 
 def _made(home: Home, mask: Mask) -> Found:
     path = home.mask(mask)
+    if path.exists() and not home.snapshot(mask.of, mask.at).exists():
+        return read_mask(home, mask)  # a pool that travelled without its large files
     network, weights, attributes = weights_at(home, mask.of, mask.at)
     digest = hashlib.sha256(weights.kernels.tobytes()).hexdigest()
     if not path.exists():
