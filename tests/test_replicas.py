@@ -69,8 +69,10 @@ def test_xla_inside_each_replica_gives_the_same_training():
 def test_shaped_layers_inside_each_replica_give_the_same_loss():
     plain = scenario("depthwise", 2, xla="off", norm_images=8)
     shaped = scenario("depthwise", 2, xla="on", layers="shaped", norm_images=8)
+    alone = scenario("depthwise", 1, xla="on", layers="shaped", norm_images=8)
     assert plain["equal"] and shaped["equal"]
     assert shaped["loss"] == pytest.approx(plain["loss"], rel=1e-4)
+    assert alone["loss"] == pytest.approx(plain["loss"], rel=1e-4), "the same groups on one device"
 
 
 @pytest.mark.parametrize(("batch", "norm_images", "replicas"), [(16, 0, 2), (16, 8, 4), (18, 6, 2)])
@@ -105,11 +107,14 @@ def test_the_same_ticket_on_1_2_and_4_devices_agrees_to_rounding(on_devices, dev
 
 @pytest.mark.drill
 def test_the_same_ticket_with_shaped_layers_agrees_to_rounding():
-    ends = {n: scenario("alike", n, norm_images=8, epochs=2, xla="on", layers="shaped", depthwise=True) for n in (1, 2)}
-    one, two = (np.array(ends[n]["weights"]) for n in (1, 2))
-    assert np.abs(one - two).max() / np.abs(one).max() < 1e-3
-    plain = np.array(scenario("alike", 1, norm_images=8, epochs=2, depthwise=True)["weights"])
-    assert np.abs(one - plain).max() / np.abs(plain).max() < 1e-2
+    """20 steps on 1 and 2 devices, and on plain layers. Of ResNet-8: MobileNetV2 at 8 pixels normalises 8 numbers in
+    its last stages, and its weights are a fifth of their norm apart after 20 steps, on plain layers as well."""
+    shaped = {n: scenario("alike", n, norm_images=8, epochs=5, xla="on", layers="shaped") for n in (1, 2)}
+    plain = scenario("alike", 1, norm_images=8, epochs=5)
+    one = np.array(shaped[1]["weights"])
+    for other in (shaped[2], plain):
+        assert np.abs(one - np.array(other["weights"])).max() / np.abs(one).max() < 1e-3
+        assert other["losses"] == pytest.approx(shaped[1]["losses"], rel=1e-3)
 
 
 def test_dense_run_masks_and_tickets_on_four_replicas_end_where_those_on_one_do(tmp_path):
