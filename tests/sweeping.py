@@ -72,3 +72,9 @@ def started(*words: object, before: Sequence[str] = (), **options: Any) -> Itera
         yield process
     finally:
         kill_tree(process)
+
+
+def listening() -> None:
+    """Under nohup SIGHUP is ignored, and in the background of a shell SIGINT; a child inherits that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

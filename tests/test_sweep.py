@@ -17,7 +17,7 @@ from sweep import files as store
 from sweep.experiment import file as experiment_file
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, started, status_of, trainings
+from tests.sweeping import csv_of, listening, lottery, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 
@@ -91,12 +91,6 @@ def test_asked_to_stop_it_saves_itself_and_the_next_run_goes_on(tmp_path):
 
 def dense_epochs(root: Path) -> list[int]:
     return [line["epoch"] for folder in trainings(root / "results", "dense-*") for line in store.read_metrics(folder)]
-
-
-def listening() -> None:
-    """Under nohup SIGHUP is ignored, and in the background of a shell SIGINT; a child inherits that."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.drill
