@@ -8,7 +8,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from sweep.tuning import trials as tuning
 from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, home_of, listening, lottery
+from tests.sweeping import home_of, listening, lottery, started
 from tests.wandb_server import serving
 
 RANDOM = {
@@ -176,11 +175,10 @@ def test_the_server_hands_out_the_trials_and_those_that_were_stopped_are_gone_on
     words.append("recipe.epochs=60")
 
     def stopped_after_its_first_epoch(number: int, env: dict[str, str], how: signal.Signals, *more: str) -> None:
-        command = [*LOTTERY, *map(str, words), *more]
-        process = subprocess.Popen(command, env=env, preexec_fn=listening)
-        until(lambda: len([*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")]) == number, 300)
-        process.send_signal(how)
-        assert process.wait(300) == 130
+        with started(*words, *more, env=env, stdout=None, stderr=None, preexec_fn=listening) as process:
+            until(lambda: len([*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")]) == number, 300)
+            process.send_signal(how)
+            assert process.wait(300) == 130
 
     with serving() as server:
         server.trials = [{"recipe.learning_rate": rate} for rate in (0.01, 0.02, 0.03)]
