@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -25,7 +26,7 @@ DIGITS = 10  # of the hash in a name: 40 bits, so that a pool of a million train
 
 
 @dataclass(frozen=True, eq=False)
-class _Value:
+class _Value(ABC):
     """Compared by what it says. A chain of rounds holds its ancestors many times over, so never field by field."""
 
     @cached_property
@@ -33,13 +34,14 @@ class _Value:
         text = json.dumps(self.described(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @abstractmethod
     def described(self) -> dict[str, Any]:
         """What decides its numbers; of what it comes from, the digest."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def slug(self) -> str:
-        raise NotImplementedError
+        """A readable word for it."""
 
     @cached_property
     def name(self) -> str:
