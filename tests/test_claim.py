@@ -48,6 +48,7 @@ def test_a_claim_is_touched_while_the_work_goes_on(tmp_path, monkeypatch):
     os.utime(tmp_path / "claim.json", (0, 0))
     with claim.beating(tmp_path, mine):
         until(lambda: (tmp_path / "claim.json").stat().st_mtime > 1)
+    assert (tmp_path / "claim.json").stat().st_mtime == 0, "free at once"
 
 
 def test_the_same_job_begun_again_is_no_other(tmp_path, monkeypatch):
