@@ -125,18 +125,34 @@ class Network:
         from models.layers import Compute
         from models.shaped import Shaped
 
-        tensors: dict[str, Any] = {}
-        for role, vector in zip(ROLES, weights, strict=True):
-            variables = self.of(role)
-            parts = tf.split(vector, [v.size for v in variables]) if variables else []
-            for v, part in zip(variables, parts, strict=True):
-                tensors[v.name] = tf.reshape(part, v.shape)
-        net = (Shaped if shaped else Compute)(tensors, training, groups)
+        net = (Shaped if shaped else Compute)(self._tensors(weights), training, groups)
         logits = self.architecture(net, net.images(images))
         if not training or not self.of("statistic"):
             return logits, weights.statistics
         found = tf.concat([net.found[v.name] for v in self.of("statistic")], 0)
         return logits, norm_momentum * weights.statistics + (1 - norm_momentum) * found
+
+    def flow(self, kernels: Any) -> Any:
+        """Sum of the outputs for an image of ones, without nonlinearities, in the type of the kernels (models.flow)."""
+        import tensorflow as tf
+
+        from models.flow import Flow
+
+        net = Flow(self._tensors(Weights(kernels, None, None)), training=False)
+        ones = tf.ones((1, self.image_size, self.image_size, self.channels), kernels.dtype)
+        return tf.reduce_sum(self.architecture(net, net.images(ones)))
+
+    def _tensors(self, weights: Weights) -> dict[str, Any]:
+        """Flat tensors → tensors by name."""
+        import tensorflow as tf
+
+        out: dict[str, Any] = {}
+        for role, vector in zip(ROLES, weights, strict=True):
+            variables = self.of(role) if vector is not None else ()
+            parts = tf.split(vector, [v.size for v in variables]) if variables else []
+            for v, part in zip(variables, parts, strict=True):
+                out[v.name] = tf.reshape(part, v.shape)
+        return out
 
 
 def outline(

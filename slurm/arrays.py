@@ -22,6 +22,7 @@ from sweep.graph.home import Home
 from sweep.graph.state import missing, predicted_seconds
 from sweep.graph.training import Training
 from sweep.progress import Work, console
+from sweep.pruning.scores import SCORES
 from sweep.work.worker import Failure
 
 POLL_SECONDS = 2.0
@@ -144,7 +145,7 @@ def limit_times(home: Home) -> str:
     limit = predicted_limit(home)
     if not limit or home.experiment.cluster.time_limit:
         return ""
-    tickets = {training.slug for training in home.graph if training.mask}
+    tickets = {training.slug for training in home.graph if training.generation}
     try:
         waiting = {_parent(job) for task, job in _live(home).items() if task in tickets}
         for job in sorted(waiting):
@@ -176,7 +177,12 @@ def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | No
         for training in home.graph
         if training.mask and (training.name in coming or not any(need.name in lacking for need in training.needs))
     ]
-    unmade = any(not home.mask(mask.as_found).exists() and mask.of.generation == 0 for mask in masks)
+    # of the dense runs; gradients are taken, and later rounds pruned, by the trainings themselves
+    unmade = any(
+        not home.mask(mask.as_made).exists() and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
+        and not mask.at_start
+        for mask in masks
+    )  # fmt: skip
     asked = only is None or bool(to_come)
     return Wanted(list(to_come.values()), "masks" not in live and unmade and asked)
 

@@ -28,7 +28,7 @@ class Job:
     """One job of the chain."""
 
     name: str  # of its script, without .sh
-    part: str  # dense, cells, generation2 …, masks, report, rest (submits what was too much), or tune
+    part: str  # dense, initial (pruned there), cells, generation2 …, masks, report, rest (of what was too much), tune
     waits: tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before it)
     text: str
     tasks: tuple[str, ...] = ()  # of an array: the names of its trainings, by index
@@ -49,9 +49,8 @@ def chain(
     trainings, the last job submits the rest.
     """
     now = missing if room is None else missing[: max(1, room - masks - 1)]
-    generations = [list(group) for _, group in groupby(now, lambda training: training.generation)]
+    generations = [list(group) for _, group in groupby(sorted(now, key=_place), _place)]
     jobs: list[Job] = []
-    before: list[Job] = []  # the arrays of the generation before
     for group in generations:
         first = group[0].generation == 0
         if masks and not first and not any(job.name == "masks" for job in jobs):
@@ -59,30 +58,35 @@ def chain(
             jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
         arrays: list[Job] = []
         for number, part in enumerate(_chunks(group, max_array_size)):
-            waits = () if first else _waits(part, group[0].generation, before, number)
+            waits = () if first else _waits(part, jobs, masks)
             # of several arrays each waits for the one before, so that no more run at a time than were asked for
             waits += (("afterany", arrays[-1].name),) if arrays else ()
             arrays.append(_array(experiment, folder, part, number, waits))
         jobs += arrays
-        before = arrays
     if masks and not any(job.name == "masks" for job in jobs):  # the dense runs alone are to be trained
         jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
     report = f"{_lottery(experiment)} report {_quoted(folder)}"
     last, work = ("report", [report]) if len(now) == len(missing) else ("rest", [*_rest(folder), report])
-    waits = (("afterany", before[-1].name if before else "cells"), ("afterany", "masks"))
+    trained = [job.name for job in jobs if job.tasks]
+    waits = (("afterany", trained[-1] if trained else "cells"), ("afterany", "masks"))
+    waits += tuple(("afterany", name) for name in trained if name.startswith("initial"))
     return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, work))]
 
 
-def _waits(
-    part: Sequence[Training], generation: int, before: Sequence[Job], number: int
-) -> tuple[tuple[str, str], ...]:
-    """What a part of a generation waits for: the masks of the first; element by element where each needs only its own
-    forerunner; else the whole generation before."""
-    if generation == 1:
-        return (("afterok", "masks"),)
-    if len(before) > number and _element_wise(part, before[number]):
-        return (("aftercorr", before[number].name),)
-    return tuple(("afterany", job.name) for job in before)
+def _place(training: Training) -> tuple[int, bool]:
+    """Its generation; of the first the dense runs come first, then what was pruned at its initialization."""
+    return training.generation, training.generation == 0 and training.kind != "dense"
+
+
+def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tuple[tuple[str, str], ...]:
+    """What a part of a generation waits for: the masks of the dense runs, and the arrays that hold what it needs;
+    element by element where each needs only its own forerunner."""
+    needed = {need.name for training in part for need in training.needs}
+    holding = [job for job in before if needed & set(job.tasks) and not (masks and job.part == "dense")]
+    if part[0].generation > 1 and len(holding) == 1 and _element_wise(part, holding[0]):
+        return (("aftercorr", holding[0].name),)
+    first = (("afterok", "masks"),) if part[0].generation == 1 else ()
+    return (*first, *(("afterany", job.name) for job in holding))
 
 
 def _element_wise(part: Sequence[Training], before: Job) -> bool:
@@ -180,14 +184,14 @@ def _array(
     experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: tuple[tuple[str, str], ...]
 ) -> Job:
     """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
-    cluster, generation = experiment.cluster, part[0].generation
-    base = ("dense", "cells")[generation] if generation < 2 else f"generation{generation}"
+    cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
+    base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
     names, last = [training.name for training in part], len(part) - 1
-    throttle = f"%{together(cluster)}" if generation else ""
-    limit = cluster.time_limit if generation else cluster.dense_time_limit
+    throttle = "" if dense else f"%{together(cluster)}"
+    limit = cluster.dense_time_limit if dense else cluster.time_limit
     options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
     command = f'{_lottery(experiment)} train {_quoted(folder)} "$task" --restarts {cluster.restarts}'
-    gpus = gpus_of(experiment, cells=generation > 0)
+    gpus = gpus_of(experiment, cells=not dense)
     text = _script(experiment, folder, base, gpus, _watched(command), options, names)
     return Job(base if not number else f"{base}-{number + 1}", base, waits, text, tuple(names), tuple(range(len(part))))
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from models import Network
-from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe, point
+from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe, method, point
 from sweep.experiment import file as experiment_file
 from tests import slurm_cluster
 from tests.sweeping import lottery
@@ -44,17 +44,17 @@ def tiny(**recipe: Any) -> Experiment:
         model=Model("resnet8", 0.25),
         data=Data("synthetic", image_size=8, classes=4, images=74, validation=10, pad=1, flip=True),
         recipe=Recipe(**settings),
-        prune=Prune(quantiles=(0.5, 0.8), scope="layerwise", rewind=(point(0), point("1ep"))),
+        prune=Prune(quantiles=(0.5, 0.8), methods=(method("magnitude/uniform"),), rewind=(point(0), point("1ep"))),
         cluster=Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=2),
     )
 
 
 def connected_mask(network: Network, quantile: float = 0.7, seed: int = 1) -> np.ndarray:
     """A random mask that leaves something of every kernel: one that cuts the network through would test nothing."""
-    from sweep.pruning.masks import kernel_sizes, layerwise
+    from sweep.pruning.allocations import uniform
+    from sweep.pruning.masks import kernel_shapes
 
-    values = np.random.default_rng(seed).normal(size=network.prunable)
-    return layerwise(values, kernel_sizes(network), quantile).mask
+    return uniform(np.random.default_rng(seed).random(network.prunable), kernel_shapes(network), quantile)
 
 
 @pytest.fixture(scope="session")

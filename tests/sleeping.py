@@ -38,7 +38,7 @@ def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: i
     tickets = [training for training in home.graph if training.mask]
     pretended = {
         "seconds": {training.name: seconds * training.epochs for training in tickets},
-        "masks": [str(home.mask(training.mask.as_found)) for training in tickets],
+        "masks": [str(home.mask(training.mask.as_made)) for training in tickets],
     }
     made_up.files.write_json(home.root / "pretend.json", pretended)
     return file, home

@@ -102,7 +102,7 @@ def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbe
     rows = {line.split(",")[0]: line for line in csv_of(results).splitlines()}
     old = csv_of(undisturbed).splitlines()[1:]
     assert len(old) == 5 and all(rows[line.split(",")[0]] == line for line in old)
-    other = (*grown[:2], "name=other", "prune.scope=global")
+    other = (*grown[:2], "name=other", "prune.methods=[magnitude]")
     assert place.sweep(tiny_file, results, *other)[0] == 0
     begun = {path.parent.name for path in trainings(results, "*/claim.json")} - {path.parent.name for path in after}
     assert len(begun) == 9 and not [name for name in begun if name.startswith("dense")]

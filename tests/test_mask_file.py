@@ -12,7 +12,7 @@ import pytest
 
 from models import Weights
 from sweep import files
-from sweep.experiment import point
+from sweep.experiment import method, point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask, read_mask
 from sweep.graph.training import Mask
@@ -21,7 +21,8 @@ from tests import made_up
 from tests.made_up import refusal
 
 QUANTILES = (0.0, 0.5, 0.9, 0.99)
-CONTROLS = ("fresh", "shuffled", "random", "lr_rewind")
+CONTROLS = ("fresh", "shuffled", "random")
+RETRAINED = made_up.points(0, 2)
 FINAL_SEED = 9  # stands for the end of the training; epoch k has the values of seed k
 
 
@@ -35,7 +36,7 @@ def weights_of(seed: int) -> Weights:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A finished dense run, to be read only."""
-    asked = made_up.experiment(quantiles=QUANTILES, thresholds=(0.1,), controls=CONTROLS)
+    asked = made_up.experiment(quantiles=QUANTILES, thresholds=(0.1,), controls=CONTROLS, lr_rewind=RETRAINED)
     home = Home(tmp_path_factory.mktemp("results") / "small", asked)
     made_up.finish(home, "dense-seed0", 0.9)
     for epoch in (0, 2):
@@ -53,7 +54,7 @@ def own(home, tmp_path):
 
 def mask_of(home: Home, level: str = "q0.9", seed: int = 0) -> Mask:
     (found,) = {
-        one.mask.as_found for one in home.graph if one.mask and str(one.mask.level) == level and one.seed == seed
+        one.mask.as_made for one in home.graph if one.mask and str(one.mask.level) == level and one.seed == seed
     }
     return found
 
@@ -129,7 +130,7 @@ def test_every_seed_has_masks_of_its_own_final_weights(tmp_path):
 
 
 def test_layerwise_masks_take_the_share_of_every_kernel(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(scope="layerwise"))
+    home = Home(tmp_path / "small", made_up.experiment(methods=(method("magnitude/uniform"),)))
     made_up.write_snapshot(home, weights_of(FINAL_SEED), None)
     found = found_of(home)
     left = masks.remaining(found.mask, found.network)
@@ -201,7 +202,8 @@ def start_of(home):
     """The start of a training, by kind, quantile and rewind epoch."""
     from sweep.work.start import start_of  # loads TensorFlow
 
-    asked = made_up.experiment(quantiles=QUANTILES, controls=CONTROLS, seeds=(0, 1))
+    controls = (*CONTROLS, "same_signs", "same_magnitudes")
+    asked = made_up.experiment(quantiles=QUANTILES, controls=controls, lr_rewind=RETRAINED, seeds=(0, 1))
     both = Home(home.root, asked)
 
     def start(kind: str, quantile: float = 0.9, epoch: int = 2, seed: int = 0):
@@ -268,14 +270,26 @@ def test_a_random_mask_has_other_positions_and_the_same_count_over_all(start_of)
 
 
 @pytest.mark.tensorflow
-def test_fine_tuning_starts_from_the_final_weights(start_of):
+def test_learning_rate_rewinding_starts_from_the_final_weights(start_of):
     start = start_of("lr_rewind")
     assert_same(start.weights, weights_of(FINAL_SEED))
     np.testing.assert_array_equal(start.mask, final_mask())
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", ["ticket", *CONTROLS])
+def test_of_signs_and_magnitudes_one_is_kept_and_the_other_is_fresh(start_of):
+    ticket, fresh = start_of("ticket").weights, start_of("fresh", epoch=0).weights
+    signs, sizes = start_of("same_signs").weights, start_of("same_magnitudes").weights
+    np.testing.assert_array_equal(np.signbit(signs.kernels), np.signbit(ticket.kernels))
+    np.testing.assert_array_equal(np.abs(signs.kernels), np.abs(fresh.kernels))
+    np.testing.assert_array_equal(np.abs(sizes.kernels), np.abs(ticket.kernels))
+    np.testing.assert_array_equal(np.signbit(sizes.kernels), np.signbit(fresh.kernels))
+    for weights in (signs, sizes):
+        assert_same(weights._replace(kernels=ticket.kernels), ticket)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["ticket", *CONTROLS, "lr_rewind", "same_signs"])
 def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, kind):
     for epoch in (0,) if kind == "fresh" else (0, 2):
         start = start_of(kind, epoch=epoch)

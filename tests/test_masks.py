@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models import build
 from sweep.pruning import masks
 from sweep.pruning.masks import Level
-from sweep.pruning.scores import lamp
+from sweep.pruning.scores import Seen
 
 FIVE = np.array([3.0, -1.0, 2.0, 1.0, -5.0], np.float32)
 
@@ -63,7 +63,7 @@ def test_of_equal_magnitudes_the_earlier_go_first():
 def test_exactly_the_rounded_share_of_the_weights_goes(values, quantile):
     pruned = masks.by_quantile(values, quantile)
     assert pruned.mask.dtype == bool
-    assert int((~pruned.mask).sum()) == round(quantile * len(values)) == masks.count_pruned(quantile, len(values))
+    assert int((~pruned.mask).sum()) == round(quantile * len(values))
 
 
 @given(weights, quantiles)
@@ -104,44 +104,11 @@ def test_the_threshold_of_a_quantile_gives_the_same_mask_where_nothing_ties(valu
     np.testing.assert_array_equal(masks.by_threshold(array, by_quantile.threshold).mask, by_quantile.mask)
 
 
-# ---- layerwise
-
-
-def test_layerwise_takes_its_share_of_each_kernel():
-    two_kernels = np.array([1.0, 2.0, 10.0, 40.0, 30.0, 20.0])
-    assert kept_by(masks.layerwise(two_kernels, [2, 4], 0.5).mask) == [1, 3, 4]
-    assert kept_by(masks.by_quantile(two_kernels, 0.5).mask) == [3, 4, 5]
-
-
-def test_layerwise_has_no_single_threshold():
-    assert masks.layerwise(FIVE, [2, 3], 0.5).threshold is None
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), quantiles)
-def test_layerwise_counts_are_exact_in_every_kernel(sizes, quantile):
-    values = np.random.default_rng(0).normal(size=sum(sizes))
-    counts = per_kernel(masks.layerwise(values, sizes, quantile).mask, sizes)
-    assert counts == [size - round(quantile * size) for size in sizes]
-
-
 # ---- of a network
 
 
-def test_the_level_and_the_scope_choose_the_rule(network, kernels):
-    sizes = masks.kernel_sizes(network)
-    expected = {
-        (Level("quantile", 0.8), "global"): masks.by_quantile(kernels, 0.8),
-        (Level("quantile", 0.8), "layerwise"): masks.layerwise(kernels, sizes, 0.8),
-        (Level("threshold", 0.1), "global"): masks.by_threshold(kernels, 0.1),
-    }
-    found = {key: masks.prune(kernels, network, *key).mask for key in expected}
-    assert len({mask.tobytes() for mask in found.values()}) == 3
-    for key, mask in found.items():
-        np.testing.assert_array_equal(mask, expected[key].mask)
-
-
 def test_a_mask_covers_the_kernels_and_nothing_else(network, kernels):
-    mask = masks.prune(kernels, network, Level("quantile", 0.9), "global").mask
+    mask = masks.prune(Seen(kernels, [kernels.size]), masks.kernel_shapes(network), Level("quantile", 0.9)).mask
     assert mask.size == network.prunable == sum(masks.kernel_sizes(network))
     assert set(masks.remaining(mask, network)) == {v.name for v in network.of("kernel")}
 
@@ -203,29 +170,3 @@ def test_a_stream_depends_on_its_seed_and_its_purpose_and_on_nothing_else():
     assert drawn(0, "shuffled", Level("quantile", 0.5)) == drawn(0, "shuffled", Level("quantile", 0.5))
     others = [drawn(1, "shuffled", "q0.5"), drawn(0, "random", "q0.5"), drawn(0, "shuffled", "q0.6")]
     assert drawn(0, "shuffled", "q0.5") not in others
-
-
-# ---- scores
-
-
-def test_lamp_by_hand():
-    """Two kernels of three and two weights: each weight's square over the squares in its kernel that are as large."""
-    found = lamp(np.array([1.0, -3.0, 2.0, 0.5, -0.5]), [3, 2])
-    np.testing.assert_allclose(found, [1 / 14, 1.0, 4 / 13, 0.5, 1.0])
-
-
-def test_lamp_of_a_kernel_of_zeros_is_zero_and_not_undefined():
-    assert lamp(np.zeros(3), [3]).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_lamp_leaves_something_of_every_kernel_where_magnitude_empties_one(network):
-    weights = network.initial(0).kernels.copy()
-    first = masks.kernel_sizes(network)[0]
-    weights[:first] *= 1e-3  # a kernel of small weights
-    quantile = 1 - len(masks.kernel_sizes(network)) * 1.5 / weights.size
-    by_magnitude, by_lamp = (
-        masks.prune(weights, network, Level("quantile", quantile), "global", score) for score in ("magnitude", "lamp")
-    )
-    assert by_magnitude.mask.sum() == by_lamp.mask.sum() == weights.size - round(quantile * weights.size)
-    assert masks.emptied(by_magnitude.mask, network) and not masks.emptied(by_lamp.mask, network)
-    assert by_lamp.threshold is None

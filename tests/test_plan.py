@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.experiment import Experiment, point
+from sweep.experiment import Experiment, Method, method, point
 from sweep.experiment.file import load
 from sweep.graph.home import Home
 from sweep.graph.plan import graph_of, levels
@@ -19,17 +19,27 @@ from tests import made_up
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each control
-    "cifar10_mobilenet_v2": {"ticket": 7 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 2 * 3)},
-    "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "lr_rewind": 3 * 3},
+    "cifar10_mobilenet_v2": {
+        "ticket": 6 * 5 * 3,
+        "lr_rewind": 6 * 3,
+        **dict.fromkeys(("fresh", "shuffled", "random"), 2 * 3),
+    },
+    "cifar10_mobilenet_v2_iterative": {"ticket": 8 * 3},
+    "cifar10_mobilenet_v2_methods": {"ticket": 9},
+    "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "lr_rewind": 13 * 3},
+    "cifar10_resnet20_iterative": {"ticket": 7 * 3, "lr_rewind": 7 * 3},
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
-    "imagenet_mobilenet_v2": {"ticket": 12 * 9, "fresh": 2, "shuffled": 2},
+    "imagenet_mobilenet_v2": {"ticket": 20 * 9, "fresh": 2, "shuffled": 2},
     "study_mobilenet_v2": {"ticket": 5 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 5 * 3)},
 }
 EPOCHS = {  # of all cells together: T - k of each
-    "cifar10_mobilenet_v2": 3 * (7 * (30 + 29 + 28 + 25 + 20) + 2 * 30 + 3 * 2 * 28),
-    "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 2 * 3 * 172),
+    "cifar10_mobilenet_v2": 3 * (6 * (30 + 29 + 28 + 25 + 20) + 2 * 30 + 2 * 2 * 28 + 6 * 28),
+    "cifar10_mobilenet_v2_iterative": 3 * 8 * 28,
+    "cifar10_mobilenet_v2_methods": 9 * 28,
+    "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 3 * 172 + 13 * 172),
+    "cifar10_resnet20_iterative": 3 * 7 * (170 + 130),
     "dry_run": 3 * (18 + 15) + 18 + 18,
-    "imagenet_mobilenet_v2": 12 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
+    "imagenet_mobilenet_v2": 20 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
     "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),
 }
 
@@ -84,7 +94,7 @@ def test_controls_cover_the_whole_grid_unless_they_have_their_own():
     assert of_kind("shuffled", plan) == of_kind("ticket", plan)
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "random", "lr_rewind"])
+@pytest.mark.parametrize("kind", ["shuffled", "random", "inverted", "fresh_short", "same_signs", "same_magnitudes"])
 def test_controls_keep_to_their_own_grid(kind):
     plan = planned(
         quantiles=(0.5, 0.8, 0.9),
@@ -106,7 +116,7 @@ def test_a_fresh_initialization_is_trained_from_epoch_0_only():
 def test_thresholds_are_levels_beside_the_quantiles():
     plan = planned(quantiles=(0.5,), thresholds=(0.01, 2.0), rewind=made_up.points(0), controls=("random",))
     assert of_kind("ticket", plan) == of_kind("random", plan) == {("q0.5", 0), ("t0.01", 0), ("t2.0", 0)}
-    assert levels(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,)).prune) == [
+    assert levels(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,)).prune, Method()) == [
         Level("quantile", 0.5),
         Level("threshold", 0.01),
     ]
@@ -124,9 +134,8 @@ def test_control_quantiles_leave_thresholds_to_the_tickets():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_longest_cells_come_first(name):
     experiment = load(EXPERIMENTS / f"{name}.yaml")
-    epochs = [one.epochs for one in pruned(experiment)]
-    assert epochs == sorted(epochs, reverse=True)
-    assert epochs[0] > epochs[-1]
+    places = [(one.generation, -one.epochs) for one in pruned(experiment)]
+    assert places == sorted(places)
 
 
 def test_the_longest_cells_come_first_whatever_the_order_in_the_file():
@@ -142,8 +151,11 @@ def test_a_cell_rewound_to_epoch_k_trains_what_is_left():
 
 def test_the_words_for_trainings_never_change():
     """They name results that exist."""
-    plan = pruned(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh", "lr_rewind"), seeds=(7,)))
-    assert [one.slug for one in plan] == [
+    both = made_up.points(0, 2)
+    plan = pruned(
+        made_up.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh",), lr_rewind=both, seeds=(7,))
+    )
+    assert sorted(one.slug for one in plan) == sorted([
         "ticket-q0.5-k0-seed7",
         "ticket-t0.01-k0-seed7",
         "fresh-q0.5-k0-seed7",
@@ -154,7 +166,7 @@ def test_the_words_for_trainings_never_change():
         "ticket-t0.01-k2ep-seed7",
         "lr_rewind-q0.5-k2ep-seed7",
         "lr_rewind-t0.01-k2ep-seed7",
-    ]
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -205,7 +217,7 @@ def test_experiments_of_one_recipe_share_their_dense_run_and_of_another_nothing(
 
 
 def test_tickets_come_after_the_dense_run_they_start_from():
-    graph = graph_of(made_up.experiment(seeds=(0, 1), controls=("fresh", "random", "lr_rewind")))
+    graph = graph_of(made_up.experiment(seeds=(0, 1), controls=("fresh", "random"), lr_rewind=made_up.points(2)))
     assert [one.generation for one in graph] == [0, 0] + [1] * (len(graph) - 2)
     for one in graph:
         assert [need.slug for need in one.needs] == ([f"dense-seed{one.seed}"] if one.mask else [])
@@ -228,11 +240,92 @@ def test_a_chain_of_rounds_is_named_in_no_time_and_each_round_otherwise():
 
 
 def test_each_control_differs_from_its_ticket_in_one_thing():
-    kinds = ("fresh", "shuffled", "random", "lr_rewind")
-    graph = graph_of(made_up.experiment(quantiles=(0.9,), rewind=made_up.points(0, 2), controls=kinds))
-    for kind, field, k in (("fresh", "start", "0"), ("shuffled", "mask", "2ep"), ("random", "mask", "2ep"),
-                           ("lr_rewind", "start", "2ep")):  # fmt: skip
-        ticket, control = graph[f"ticket-q0.9-k{k}-seed0"], graph[f"{kind}-q0.9-k{k}-seed0"]
-        apart = [name for name in ("model", "data", "recipe", "seed", "start", "begin", "mask")
-                 if getattr(ticket, name) != getattr(control, name)]  # fmt: skip
-        assert apart == [field], kind
+    kinds = ("fresh", "fresh_short", "shuffled", "random", "inverted", "same_signs", "same_magnitudes")
+    both = made_up.points(2)
+    asked = made_up.experiment(quantiles=(0.9,), rewind=made_up.points(0, 2), controls=kinds, lr_rewind=both)
+    graph = graph_of(replace(asked, recipe=replace(asked.recipe, schedule="constant"),
+                             prune=replace(asked.prune, finetune=both)))  # fmt: skip
+    for kind, field, k in (("fresh", "start", "0"), ("fresh_short", "start", "2ep"), ("shuffled", "mask", "2ep"),
+                           ("random", "mask", "2ep"), ("inverted", "mask", "2ep"), ("same_signs", "start", "2ep"),
+                           ("same_magnitudes", "start", "2ep"), ("lr_rewind", "start", "2ep")):  # fmt: skip
+        assert differences(graph[f"ticket-q0.9-k{k}-seed0"], graph[f"{kind}-q0.9-k{k}-seed0"]) == [field], kind
+    assert differences(graph["lr_rewind-q0.9-k2ep-seed0"], graph["finetune-q0.9-k2ep-seed0"]) == ["rates"]
+    assert "fresh_short-q0.9-k0-seed0" not in [one.slug for one in graph], "from 0 it is the fresh one"
+
+
+def differences(one: Training, other: Training) -> list[str]:
+    names = ("model", "data", "recipe", "seed", "start", "begin", "mask", "rates")
+    return [name for name in names if getattr(one, name) != getattr(other, name)]
+
+
+# ---- rounds
+
+
+def test_every_round_prunes_what_the_round_before_left():
+    experiment = made_up.experiment(quantiles=(), rounds=3, share=0.5, rewind=made_up.points(2), seeds=(0, 1))
+    graph = graph_of(experiment)
+    chain = [graph[f"ticket-{word}-k2ep-seed1"] for word in ("q0.5", "q0.75-r2", "q0.875-r3")]
+    assert [one.generation for one in chain] == [1, 2, 3] and len(graph) == 2 * 4
+    dense = graph["dense-seed1"]
+    for before, one in zip([dense, *chain], chain, strict=False):
+        assert one.mask.of == before and one.mask.within == before.mask
+        assert one.start == Start(of=dense, at=point("2ep"))  # weight rewinding: always the dense run's
+        assert set(one.needs) == {before, dense}
+
+
+def test_the_first_round_is_the_one_shot_ticket():
+    rounds = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2))
+    shots = graph_of(made_up.experiment(quantiles=(0.5, 0.9)))
+    assert rounds["ticket-q0.5-k2ep-seed0"] == shots["ticket-q0.5-k2ep-seed0"]
+    assert rounds["ticket-q0.9-r2-k2ep-seed0"] != shots["ticket-q0.9-k2ep-seed0"]
+
+
+def test_learning_rate_rewinding_goes_on_with_the_weights_of_the_round_before():
+    graph = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2, rewind=(), lr_rewind=made_up.points(2)))
+    first, second = graph["lr_rewind-q0.5-k2ep-seed0"], graph["lr_rewind-q0.9-r2-k2ep-seed0"]
+    assert second.start == Start(of=first) and second.mask.of == first
+
+
+def test_controls_of_two_chains_have_names_of_their_own():
+    graph = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2, controls=("fresh", "shuffled")))
+    fresh = [one for one in graph if one.kind == "fresh"]
+    assert len({one.slug for one in graph}) == len(graph)
+    assert len(fresh) == 1 + 2, "the first round's mask is common, those of the second are not"
+
+
+# ---- pruning at initialization
+
+
+def test_a_mask_of_the_initialization_waits_for_nothing():
+    graph = graph_of(made_up.experiment(methods=(method("snip"), method("magnitude@0")), rewind=made_up.points(0)))
+    assert {one.generation for one in graph} == {0} and len(graph) == 1 + 2 * 2
+
+
+def test_a_mask_of_the_initialization_with_the_weights_of_a_later_point_waits_for_that():
+    graph = graph_of(made_up.experiment(methods=(method("snip"),), rewind=made_up.points(2)))
+    assert graph["ticket-snip-q0.9-k2ep-seed0"].needs == (graph.dense[0],)
+    assert [str(at) for at in graph.points_of(graph.dense[0])] == ["2ep"]
+
+
+def test_n_of_m_has_its_own_density():
+    graph = graph_of(made_up.experiment(methods=(method("magnitude/2:4"), method("lamp")), rewind=made_up.points(0)))
+    assert sorted(one.slug for one in graph if one.mask) == [
+        "ticket-lamp-q0.5-k0-seed0", "ticket-lamp-q0.9-k0-seed0", "ticket-magnitude-2of4-q0.5-k0-seed0"
+    ]  # fmt: skip
+
+
+# ---- instability
+
+
+def test_two_children_of_a_point_see_the_data_in_other_orders_and_a_line_joins_them():
+    graph = graph_of(made_up.experiment(rewind=made_up.points(0), instability=made_up.points(0, 2),
+                                        instability_quantiles=(0.9,)))  # fmt: skip
+    for word in ("", "q0.9-"):
+        one, other = graph[f"child1-{word}k2ep-seed0"], graph[f"child2-{word}k2ep-seed0"]
+        assert differences(one, other) == ["seed"] and 0 not in (one.seed, other.seed)
+        line = graph[f"instability-{word}k2ep-seed0"]
+        assert line.needs == (one, other) and line.generation == 2 and one.generation == 1
+        assert (line.kind, line.epochs, line.origin) == ("instability", 0, 0)
+    start = graph["child1-k0-seed0"]
+    assert start.start == Start(seed=0) and start.needs == () and start.mask is None
+    assert len(graph.dense) == 1

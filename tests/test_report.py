@@ -20,7 +20,8 @@ from tests import made_up
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 COLUMNS = [
     "training", "kind", "seed", "rewind", "quantile", "threshold", "density", "kept", "prunable", "epochs",
-    "test_top1", "test_top5", "test_loss", "validation_top1", "state",
+    "test_top1", "test_top5", "test_loss", "validation_top1", "state", "method", "round", "mask",
+    "instability", "reason",
 ]  # fmt: skip
 ALWAYS = ["report.html", "results.csv", "results.tex"]
 
@@ -72,7 +73,7 @@ def test_a_finished_ticket_has_all_its_numbers(unfinished):
     name = unfinished.training("ticket-q0.5-k2ep-seed0").name
     assert found == Row(
         name, "ticket", 0, "2ep", 0.5, 0.0125, 0.5, 50, 100, 2, 0.8, 0.99, 0.25, validation_top1=0.8 - 0.01,
-        state="done",
+        state="done", method="magnitude", round=1, mask=unfinished.training(name).mask.name,
     )  # fmt: skip
 
 

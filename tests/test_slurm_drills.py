@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sweep.experiment import Cluster, Experiment, Prune
+from sweep.experiment import Cluster, Experiment, Prune, method
 from sweep.experiment import file as experiment_file
 from tests import made_up
 from tests.conftest import tiny
@@ -162,7 +162,11 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
 def test_24_cells_train_each_exactly_once(slurm, tmp_path):
     """Six at a time, each on a whole node; that 160 find their places is shown with cells that sleep (test_slurm)."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4, array_parallelism=6)
-    prune = Prune(quantiles=tuple(i / 6 for i in range(6)), scope="layerwise", rewind=made_up.points(*range(4)))
+    prune = Prune(
+        quantiles=tuple(i / 6 for i in range(6)),
+        methods=(method("magnitude/uniform"),),
+        rewind=made_up.points(*range(4)),
+    )
     experiment = dataclasses.replace(tiny(epochs=9, norm_images=4), cluster=cluster, prune=prune)
     file = written(experiment, tmp_path)
     expected = undisturbed_csv(file, tmp_path)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from sweep.cli.find import Devices
-from sweep.cli.show import Json
+from sweep.cli.find import Devices, Json
 from sweep.data import place_of
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from slurm import queue, sbatch
-from sweep.cli.show import Json
+from sweep.cli.find import Json
 from sweep.data import engine, shards, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
 from sweep.data.sheet import contact_sheet

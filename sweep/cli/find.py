@@ -22,6 +22,8 @@ On = Annotated[
     Literal["local", "mpi", "slurm"], Parameter(help="Where: this machine, an MPI world, or a SLURM cluster")
 ]
 
+Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
+
 RESULTS = Path("results")
 SHIPPED = Path(__file__).parents[2] / "experiments"
 

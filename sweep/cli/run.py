@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +15,13 @@ from slurm.local import Local
 from slurm.mpi import Mpi, world
 from sweep.cli import show
 from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, open_home, read_home
+from sweep.cli.masks import summary
+from sweep.cli.plan import scripts
+from sweep.cli.say import failed, method
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.mask_file import make_mask
-from sweep.progress import console, duration
+from sweep.progress import console
 from sweep.training.schedule import groups_of
 from sweep.work.worker import Failure, Worker
 
@@ -38,13 +38,13 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     Example: lottery dry-run
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
-    console.print(show.method(home))
+    console.print(method(home))
     status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
         chain = sbatch.chain(home.experiment, home.root, home.graph.trainings)
         sbatch.write_scripts(home.root, chain)
-        show.scripts(home, chain)
+        scripts(home, chain)
     return status
 
 
@@ -68,61 +68,16 @@ def train(
     wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]
     home = open_home(experiment, overrides, results)
     if not named:
-        console.print(show.method(home))
+        console.print(method(home))
     worker, failures = Worker(home, devices, restarts=restarts), list[Failure]()
     for training in wanted:
         failure = worker.attempt_patiently(training.slug)
         failures += [failure] if failure else []
-        if not failure and training.mask is None:
-            show.dense_summary(home, training)
+        if not failure and training.kind == "dense":
+            summary(home, training)
         elif not failure:
             console.print(f"{training.slug} done: {home.folder(training)}")
-    return _told(failures)
-
-
-def masks(
-    experiment: str,
-    *overrides: Override,
-    results: Results = RESULTS,
-    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every ticket will need")] = False,
-) -> int:
-    """The masks of every dense run that is done. In a SLURM job, tickets that wait also get their predicted time limit.
-
-    Example: lottery masks cifar10_resnet20
-    """
-    home = open_home(experiment, overrides, results)
-    failures = list[Failure]()
-    for training in home.graph.dense:
-        if not home.done(training):  # why, is on record beside it
-            failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
-            continue
-        try:
-            for mask in {one.mask.as_found for one in home.graph if one.mask and one.mask.of == training}:
-                make_mask(home, mask)
-            show.dense_summary(home, training)
-        except Refused as error:
-            failures.append(Failure(training.slug, str(error), refused=True))
-    some = len(failures) < len(home.graph.dense)
-    if warm_up and some:
-        _warm_up(Worker(home))
-    if "SLURM_JOB_ID" in os.environ and some:
-        limit = arrays.limit_times(home)
-        console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
-        _told(failures)
-        return 0  # the tickets of the seeds that have masks can begin
-    return _told(failures)
-
-
-def _warm_up(worker: Worker) -> None:
-    """Saves the cells time, nothing more: what goes wrong here is said, and the masks are there all the same."""
-    began = time.monotonic()
-    try:
-        done = worker.warm_up()
-    except Exception as error:
-        console.print(f"not compiled ahead, every ticket does it for itself: {type(error).__name__}: {error}")
-        return
-    took = duration(time.monotonic() - began)
-    console.print(f"compiled ahead in {took}" if done else "nothing to compile ahead: there is no GPU here")
+    return failed(failures)
 
 
 def sweep(
@@ -152,7 +107,7 @@ def sweep(
         _described(experiment, overrides, results, devices)
         home = open_home(experiment, overrides, results)
         if not quiet:
-            console.print(show.method(home))
+            console.print(method(home))
         return home
 
     if on == "local":
@@ -162,7 +117,7 @@ def sweep(
             return _sweep(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
     if dry_run:
         home = read_home(experiment, overrides, results)
-        show.scripts(home, arrays.preview(home))
+        scripts(home, arrays.preview(home))
         return 0
     return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
 
@@ -184,17 +139,10 @@ def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
         show.write_and_list(home, quiet)
     elif not quiet:
         console.print(f"follow it: lottery status {home.root} --watch")
-    return _told(failures)
+    return failed(failures)
 
 
 def _sweep(home: Home, backend: Backend, quiet: bool) -> int:
     failures = backend.run(home)
     show.write_and_list(home, quiet)
-    return _told(failures)
-
-
-def _told(failures: list[Failure]) -> int:
-    """Say what failed; the exit status that says so too."""
-    for failure in failures:
-        print(f"lottery: FAILED {failure.task}: {failure.reason}", file=sys.stderr)
-    return 0 if not failures else 2 if any(failure.refused for failure in failures) else 1
+    return failed(failures)

@@ -12,8 +12,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sweep import progress
-from sweep.cli.find import RESULTS, Results
-from sweep.cli.show import Json
+from sweep.cli.find import RESULTS, Json, Results
 from sweep.errors import Refused
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
@@ -78,7 +77,7 @@ def _asked(results: Path) -> set[str]:
         for training in graph_of(experiment_file.load(described)):  # one that cannot be read is refused by name
             out.add(training.name)
             if training.mask:
-                out.add(training.mask.as_found.name)
+                out.add(training.mask.as_made.name)
     return out
 
 

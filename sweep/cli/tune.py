@@ -11,8 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import arrays, jobs, queue, sbatch
-from sweep.cli.find import RESULTS, SHIPPED, Devices, Override, Results, find
-from sweep.cli.show import Json
+from sweep.cli.find import RESULTS, SHIPPED, Devices, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.graph.home import Home

@@ -12,9 +12,10 @@ from sweep.experiment.fields import (
     Track,
     identity,
 )
+from sweep.experiment.method import Method, method
 from sweep.experiment.point import BEGINNING, END, Point, point
 
 __all__ = [
-    "BEGINNING", "END", "Cluster", "ControlKind", "Data", "Experiment", "Model", "Point", "Prune", "Recipe", "Track",
-    "check", "identity", "point",
+    "BEGINNING", "END", "Cluster", "ControlKind", "Data", "Experiment", "Method", "Model", "Point", "Prune", "Recipe",
+    "Track", "check", "identity", "method", "point",
 ]  # fmt: skip

@@ -74,20 +74,39 @@ def check(e: Experiment) -> None:
         need(0 <= q < 1, "prune.quantiles", q, "0 up to, not including, 1 (0.9 = 90 % of the weights go)")
     for t in p.thresholds:
         need(t >= 0, "prune.thresholds", t, "0 or more")
-    need(p.score == "magnitude" or not p.thresholds, "prune.thresholds", list(p.thresholds),
-         "prune.score magnitude: an absolute threshold is one on |w|")  # fmt: skip
-    need(p.score != "lamp" or p.scope == "global", "prune.scope", p.scope,
-         "global: within a kernel lamp ranks as magnitude does")  # fmt: skip
-    need(not (p.thresholds and p.scope == "layerwise"), "prune.thresholds", list(p.thresholds),
-         "scope global: an absolute threshold is the same for all layers")  # fmt: skip
-    for k in (*p.rewind, *p.control_rewind):
-        need(k != END and (k.unit != "ep" or k.count < r.epochs), "prune.rewind", k,
-             f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1)")  # fmt: skip
-    for name in ("quantiles", "thresholds", "rewind", "controls", "control_quantiles", "control_rewind"):
+    plain = all(str(method) == "magnitude" for method in p.methods)
+    need(plain or not p.thresholds, "prune.thresholds", list(p.thresholds),
+         "prune.methods [magnitude]: an absolute threshold is one on |final weight| over all kernels")  # fmt: skip
+    need(len(p.methods) > 0, "prune.methods", [], "at least one")
+    need(p.rounds >= 1, "prune.rounds", p.rounds, "1 (one-shot) or more")
+    if p.rounds > 1:
+        need(not p.thresholds, "prune.thresholds", list(p.thresholds), "quantiles: rounds go down a list of them")
+        need(all(method.at == END and method.own_quantile is None for method in p.methods), "prune.rounds", p.rounds,
+             "methods that look at the final weights and leave the density open")  # fmt: skip
+        need(bool(p.share) != bool(p.quantiles), "prune.rounds", p.rounds,
+             "prune.share, or prune.quantiles with one for every round (one of the two)")  # fmt: skip
+        need(bool(p.share) or len(p.quantiles) == p.rounds, "prune.quantiles", list(p.quantiles),
+             f"{p.rounds} of them, one for every round")  # fmt: skip
+        need(
+            list(p.quantiles) == sorted(p.quantiles), "prune.quantiles", list(p.quantiles), "rising from round to round"
+        )
+    need(0 <= p.share < 1 and (not p.share or p.rounds > 1), "prune.share", p.share,
+         "more than 0 and less than 1, with prune.rounds above 1")  # fmt: skip
+    for name in ("rewind", "lr_rewind", "finetune", "control_rewind", "instability"):
+        for k in getattr(p, name):
+            need(k != END and (k.unit != "ep" or k.count < r.epochs), f"prune.{name}", k,
+                 f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1)")  # fmt: skip
+    need(not p.finetune or r.schedule in ("constant", "step", "exponential"), "prune.finetune",
+         [str(k) for k in p.finetune],
+         f"a schedule whose last rate is not 0 (recipe.schedule is {r.schedule})")  # fmt: skip
+    need(set(p.instability_quantiles) <= set(p.quantiles), "prune.instability_quantiles",
+         list(p.instability_quantiles), "some of prune.quantiles")  # fmt: skip
+    for name in ("quantiles", "thresholds", "methods", "rewind", "lr_rewind", "finetune", "controls",
+                 "control_quantiles", "control_rewind", "instability", "instability_quantiles"):  # fmt: skip
         values = getattr(p, name)
         need(len(set(values)) == len(values), f"prune.{name}", [str(v) for v in values], "each value once")
-    need(set(p.control_quantiles) <= set(p.quantiles), "prune.control_quantiles", list(p.control_quantiles),
-         "some of prune.quantiles")  # fmt: skip
+    need(bool(p.share) or set(p.control_quantiles) <= set(p.quantiles), "prune.control_quantiles",
+         list(p.control_quantiles), "some of prune.quantiles")  # fmt: skip
     need(set(p.control_rewind) <= set(p.rewind), "prune.control_rewind",
          [str(k) for k in p.control_rewind], "some of prune.rewind")  # fmt: skip
     need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")

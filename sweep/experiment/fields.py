@@ -11,9 +11,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sweep.experiment.method import Method
 from sweep.experiment.point import BEGINNING, Point
 
-ControlKind = Literal["fresh", "shuffled", "random", "lr_rewind"]
+ControlKind = Literal["fresh", "fresh_short", "shuffled", "random", "inverted", "same_signs", "same_magnitudes"]
 
 
 def circumstance(default: Any) -> Any:
@@ -79,12 +80,18 @@ class Recipe:
 class Prune:
     quantiles: tuple[float, ...] = ()  # share of the prunable weights that goes
     thresholds: tuple[float, ...] = ()  # absolute: weights at or under it go
-    score: Literal["magnitude", "lamp"] = "magnitude"  # lowest go first; see sweep.pruning.scores
-    scope: Literal["global", "layerwise"] = "global"  # one quantile over all kernels, or of each kernel
+    methods: tuple[Method, ...] = (Method(),)  # score, score/allocation, score@point; lowest scores go first
+    rounds: int = 1  # of iterative pruning: more than 1 prunes and retrains so often, down `quantiles` or by `share`
+    share: float = 0.0  # of the weights that are left, goes at each round; 0 = `quantiles` has one for every round
     rewind: tuple[Point, ...] = (BEGINNING,)  # points the tickets start from: 0, 2ep, 500it
+    lr_rewind: tuple[Point, ...] = ()  # learning-rate rewinding: final weights, the schedule from these points
+    finetune: tuple[Point, ...] = ()  # final weights, as long as from these points, at the last rate
     controls: tuple[ControlKind, ...] = ()
     control_quantiles: tuple[float, ...] = ()  # empty: all quantiles and thresholds
     control_rewind: tuple[Point, ...] = ()  # empty: all rewind points
+    collapse: Literal["skip", "train", "refuse"] = "skip"  # where a mask leaves nothing of a kernel
+    instability: tuple[Point, ...] = ()  # points from which two children with other data orders are compared
+    instability_quantiles: tuple[float, ...] = ()  # of tickets besides the dense network; some of `quantiles`
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ def identity(part: Any) -> dict[str, Any]:
         value = getattr(part, f.name)
         if not f.metadata.get("identity", True) or value == f.default:
             continue
-        said = identity(value) if dataclasses.is_dataclass(value) and not isinstance(value, Point) else value
+        said = identity(value) if dataclasses.is_dataclass(value) and not isinstance(value, Point | Method) else value
         if said != {}:  # a section that differs only in circumstances
             out[f.name] = said
     return out

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -15,7 +15,10 @@ import yaml
 from sweep.errors import Refused
 from sweep.experiment.checks import check
 from sweep.experiment.fields import Experiment
+from sweep.experiment.method import Method, method
 from sweep.experiment.point import Point, point
+
+WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # values that are written as a word
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
@@ -46,9 +49,9 @@ def dump(experiment: Experiment) -> str:
 
 def convert(kind: Any, value: Any, where: str) -> Any:
     """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
-    if kind is Point:
+    if kind in WORDS:
         try:
-            return point(value)
+            return WORDS[kind](value)
         except Refused as error:
             raise Refused(f"{where}: {error}") from None
     if dataclasses.is_dataclass(kind):
@@ -109,7 +112,7 @@ def _set(raw: dict[str, Any], override: str) -> None:
 
 
 def _plain(part: Any) -> Any:
-    if isinstance(part, Point):
+    if type(part) in WORDS:
         return str(part)
     if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
         return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}

@@ -61,7 +61,15 @@ class Home:
         )
 
     def done(self, training: Training) -> bool:
-        return (self.folder(training) / "result.json").exists()
+        """It has its result, or is known to have none to come."""
+        return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
+
+    def skipped(self, training: Training) -> str:
+        """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
+        path = self.folder(training) / "skipped.json"
+        if self.experiment.prune.collapse != "skip" or not path.exists():
+            return ""
+        return str(files.read_json(path)["reason"])
 
     def missing_points(self, training: Training) -> list[Point]:
         """Points of a finished training that this experiment starts from and that were not kept.
@@ -69,7 +77,9 @@ class Home:
         Not the end: trained again, it would be another one on a GPU, under the masks of the first.
         """
         wanted = [at for at in self.graph.points_of(training) if at != END]
-        return [at for at in wanted if not self.snapshot(training, at).exists()] if self.done(training) else []
+        if not wanted or not (self.folder(training) / "result.json").exists():
+            return []
+        return [at for at in wanted if not self.snapshot(training, at).exists()]
 
 
 def snapshot_at(folder: Path, step: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.training import Mask, Training
 from sweep.pruning import masks
+from sweep.pruning.scores import SCORES, Gradients, Seen
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,18 @@ def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dic
     return weights_at(home, training, END)
 
 
-def make_mask(home: Home, mask: Mask) -> Found:
-    """The mask as found, from its file or, the first time, from the weights it is taken from; then arranged."""
-    found = _made(home, mask.as_found)
+class Scorer(Protocol):
+    """What a mask needs besides files: the network, where there is no snapshot to say it, and gradients on a device."""
+
+    @property
+    def network(self) -> Network: ...
+
+    def gradients(self, weights: Weights, seed: int) -> Gradients: ...
+
+
+def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None) -> Found:
+    """The mask from its file or, the first time, from the weights it is taken from; then arranged."""
+    found = _made(home, mask.as_made, scorer)
     sizes = masks.kernel_sizes(found.network)
     seed, words = mask.of.seed, (mask.arrangement, mask.level)
     if mask.arrangement == "shuffled":
@@ -63,23 +74,49 @@ def make_mask(home: Home, mask: Mask) -> Found:
     return found
 
 
-def _made(home: Home, mask: Mask) -> Found:
+def can_make(home: Home, mask: Mask) -> bool:
+    """Whether files alone are enough to make it."""
+    if home.mask(mask.as_made).exists():
+        return True
+    return not SCORES[mask.method.score].gradients and home.snapshot(mask.of, mask.method.at).exists()
+
+
+def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     path = home.mask(mask)
-    if path.exists() and not home.snapshot(mask.of, mask.at).exists():
-        return read_mask(home, mask)  # a pool that travelled without its large files
-    network, weights, attributes = weights_at(home, mask.of, mask.at)
+    if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
+        return read_mask(home, mask)  # of an initialization; or a pool that travelled without its large files
+    network, weights = _weights_of(home, mask, scorer)
     digest = hashlib.sha256(weights.kernels.tobytes()).hexdigest()
     if not path.exists():
-        pruned = masks.prune(weights.kernels, network, mask.level, mask.allocation, mask.score)
+        pruned = _pruned(home, mask, network, weights, scorer)
         arrays: dict[str, np.ndarray] = {
             "mask": np.packbits(pruned.mask),
             "remaining": np.array(list(masks.remaining(pruned.mask, network).values()), np.int64),
         }
         if pruned.threshold is not None:
             arrays["threshold"] = np.array(pruned.threshold, np.float64)
-        shape = {key: attributes[key] for key in ("network", "image_size", "channels", "classes", "width")}
-        files.write_arrays(path, arrays, {**shape, "prunable": network.prunable, "weights": digest})
+        shape = {key: getattr(network, key) for key in ("image_size", "channels", "classes")}
+        attributes = {"network": network.name, **shape, "width": mask.of.model.width, "prunable": network.prunable}
+        files.write_arrays(path, arrays, {**attributes, "weights": digest})
     return read_mask(home, mask, digest)
+
+
+def _weights_of(home: Home, mask: Mask, scorer: Scorer | None) -> tuple[Network, Weights]:
+    if mask.at_start and scorer:
+        return scorer.network, scorer.network.initial(mask.of.start.seed or 0)
+    network, weights, _ = weights_at(home, mask.of, mask.method.at)
+    return network, weights
+
+
+def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: Scorer | None) -> masks.Pruned:
+    method, seed = mask.method, mask.of.seed
+    if SCORES[method.score].gradients and scorer is None:
+        raise Refused(f"{method}: needs gradients, so it is made by the first training that wants it (lottery sweep)")
+    gradients = scorer.gradients(weights, seed) if SCORES[method.score].gradients and scorer else None
+    seen = Seen(weights.kernels, masks.kernel_sizes(network), gradients, masks.stream(seed, "score"))
+    within = make_mask(home, mask.within).mask if mask.within else None
+    shapes, inverted = masks.kernel_shapes(network), mask.arrangement == "inverted"
+    return masks.prune(seen, shapes, mask.level, method.score, method.allocation, within, inverted)
 
 
 def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
@@ -87,7 +124,7 @@ def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
     path = home.mask(mask)
     arrays, attributes = files.read_arrays(path)
     if weights not in (None, attributes.get("weights")):
-        raise Refused(f"{path}: taken from other weights than {home.snapshot(mask.of, mask.at)}; delete it")
+        raise Refused(f"{path}: taken from other weights than {home.snapshot(mask.of, mask.method.at)}; delete it")
     network = network_of(attributes)
     threshold = arrays.get("threshold")
     return Found(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from sweep.errors import Refused
-from sweep.experiment import BEGINNING, END, Experiment, Point, Prune
+from sweep.experiment import BEGINNING, END, Experiment, Method, Point, Prune
 from sweep.experiment.file import suggestion
-from sweep.graph.training import Mask, Start, Training
+from sweep.graph.training import Line, Mask, Start, Training, derived_seed
 from sweep.pruning.masks import Level
 
 
@@ -29,7 +27,7 @@ class Graph:
     def _points(self) -> dict[str, list[Point]]:
         out: dict[str, dict[Point, None]] = {}
         for training in self.trainings:
-            for of, at in uses(training):
+            for of, at in training.uses:
                 out.setdefault(of.name, {})[at] = None
         return {name: list(points) for name, points in out.items()}
 
@@ -48,23 +46,19 @@ class Graph:
 
     @property
     def dense(self) -> list[Training]:
-        return [training for training in self.trainings if training.mask is None]
+        return [training for training in self.trainings if training.kind == "dense"]
 
     def points_of(self, training: Training) -> list[Point]:
         """The points of it that others start from or take their masks from."""
         return self._points.get(training.name, [])
 
 
-def uses(training: Training) -> Iterator[tuple[Training, Point]]:
-    """The weights it needs of other trainings."""
-    if training.start.of is not None:
-        yield training.start.of, training.start.at
-    if training.mask is not None:
-        yield training.mask.of, training.mask.at
-
-
-def levels(prune: Prune) -> list[Level]:
-    """All pruning levels, quantiles first."""
+def levels(prune: Prune, method: Method) -> list[Level]:
+    """The levels of a method, quantiles first: those asked for, or its own; of iterative pruning, one a round."""
+    if method.own_quantile is not None:
+        return [Level("quantile", method.own_quantile)]
+    if prune.share:
+        return [Level("quantile", round(1 - (1 - prune.share) ** (r + 1), 6)) for r in range(prune.rounds)]
     return [Level("quantile", q) for q in prune.quantiles] + [Level("threshold", t) for t in prune.thresholds]
 
 
@@ -79,37 +73,87 @@ def dense_of(experiment: Experiment, seed: int) -> Training:
     return Training(experiment.model, experiment.data, experiment.recipe, seed, Start(seed=seed))
 
 
+def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
+    """The masks of one round, of a dense run."""
+    prune = experiment.prune
+    return [Mask(level, dense, method) for method in prune.methods for level in levels(prune, method)]
+
+
 def _of_seed(experiment: Experiment, seed: int) -> Iterator[Training]:
     prune, dense = experiment.prune, dense_of(experiment, seed)
     yield dense
-    masks = {level: Mask(level, dense, END, prune.scope, prune.score) for level in levels(prune)}
-    for mask in masks.values():
-        yield from (_ticket(dense, mask, k) for k in prune.rewind)
-    some = [Level("quantile", q) for q in prune.control_quantiles] or list(masks)
-    for kind in prune.controls:
-        for level in some:
-            # a fresh initialization has no past to rewind to: it trains from the beginning
-            points = (BEGINNING,) if kind == "fresh" else prune.control_rewind or prune.rewind
-            yield from (_control(kind, _ticket(dense, masks[level], k)) for k in points)
+    tickets: list[Training] = []
+    if prune.rounds == 1:
+        for mask in masks_of(experiment, dense):
+            tickets += (_ticket(dense, mask, k) for k in prune.rewind)
+            yield from (_lr_rewind(dense, mask, k) for k in prune.lr_rewind)
+            yield from (_finetune(dense, mask, k) for k in prune.finetune)
+    else:
+        for method in prune.methods:
+            tickets += (one for k in prune.rewind for one in _chain(prune, dense, method, k, _ticket))
+            for points, retrain in ((prune.lr_rewind, _lr_rewind), (prune.finetune, _finetune)):
+                yield from (one for k in points for one in _chain(prune, dense, method, k, retrain))
+    yield from tickets
+    for ticket in tickets:
+        assert ticket.mask is not None
+        level = ticket.mask.level
+        chosen = not prune.control_quantiles or (level.kind == "quantile" and level.value in prune.control_quantiles)
+        if chosen:
+            yield from (
+                _control(kind, ticket)
+                for kind in prune.controls
+                # a fresh initialization has no past to rewind to: it trains from the beginning, once for all points
+                if kind == "fresh" or ticket.begin in (prune.control_rewind or prune.rewind)
+            )
+    for k in prune.instability:
+        yield from _instability(_ticket(dense, None, k))
+        for mask in masks_of(experiment, dense):
+            if mask.level.kind == "quantile" and mask.level.value in prune.instability_quantiles:
+                yield from _instability(_ticket(dense, mask, k))
 
 
-def _ticket(dense: Training, mask: Mask, k: Point) -> Training:
-    """The mask on the weights of the rewind point, with the schedule from there."""
+Retrain = Callable[[Training, Mask, Point], Training]
+
+
+def _chain(prune: Prune, dense: Training, method: Method, k: Point, retrain: Retrain) -> Iterator[Training]:
+    """Iterative pruning: the mask of a round is found in the final weights of the round before, inside its mask."""
+    before, within = dense, None
+    for level in levels(prune, method):
+        mask = Mask(level, before, method, within)
+        before, within = retrain(dense, mask, k), mask
+        yield before
+
+
+def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
+    """Weight rewinding: the mask on the dense run's weights of the rewind point, with the schedule from there."""
     start = dense.start if k == BEGINNING else Start(of=dense, at=k)
     return replace(dense, start=start, begin=k, mask=mask)
 
 
+def _lr_rewind(dense: Training, mask: Mask, k: Point) -> Training:
+    """Learning-rate rewinding: the final weights the mask was found in, with the schedule from k."""
+    return replace(dense, start=Start(of=mask.of, at=END), begin=k, mask=mask)
+
+
+def _finetune(dense: Training, mask: Mask, k: Point) -> Training:
+    """Fine-tuning: the final weights, for as long as from k, at the schedule's last rate."""
+    return replace(_lr_rewind(dense, mask, k), rates="last")
+
+
 def _control(kind: str, ticket: Training) -> Training:
     """Differs from its ticket in one thing."""
-    mask = ticket.mask
+    mask, other = ticket.mask, derived_seed(ticket.seed, 1)
     assert mask is not None
     if kind == "fresh":
-        return replace(ticket, start=Start(seed=fresh_seed(ticket.seed)))
-    if kind == "lr_rewind":  # the final weights, trained over the same epochs with the same rates
-        return replace(ticket, start=Start(of=mask.of, at=END))
+        return replace(ticket, start=Start(seed=other), begin=BEGINNING)
+    if kind == "fresh_short":
+        return replace(ticket, start=Start(seed=other))
+    if kind in ("same_signs", "same_magnitudes"):
+        return replace(ticket, start=replace(ticket.start, keeps=kind.removeprefix("same_"), other=other))  # type: ignore[arg-type]
     return replace(ticket, mask=replace(mask, arrangement=kind))  # type: ignore[arg-type]
 
 
-def fresh_seed(seed: int) -> int:
-    """Of an initialization that no seed of a sweep has."""
-    return int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
+def _instability(ticket: Training) -> Iterator[Training]:
+    """Two children of a point that see the data in other orders, and the line between where they end."""
+    one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose)) for purpose in (2, 3))
+    yield from (one, other, Line.between(one, other))

@@ -33,6 +33,11 @@ class Row:
     test_loss: float | None = None
     validation_top1: float | None = None
     state: str = "waiting"
+    method: str = ""  # of pruning; empty: dense
+    round: int | None = None  # of iterative pruning, from 1
+    mask: str = ""  # its name in the pool; a control has that of its ticket
+    instability: float | None = None  # largest error on the line between two children, above the mean of its ends
+    reason: str = ""  # of what was skipped or failed
 
 
 def collect(home: Home) -> list[Row]:
@@ -42,19 +47,23 @@ def collect(home: Home) -> list[Row]:
 
 def _row(home: Home, training: Training) -> Row:
     folder = home.folder(training)
-    out: dict[str, Any] = {"state": state_of(training, folder).state if folder.exists() else "waiting"}
+    out: dict[str, Any] = {"state": "waiting"}
+    if folder.exists():
+        found = state_of(home, training)
+        out = {"state": found.state, "reason": found.note if found.state in ("skipped", "failed") else ""}
     if training.mask is None:
         out["density"] = 1.0
     else:
         level = training.mask.level
-        out[level.kind] = level.value
+        out |= {level.kind: level.value, "method": str(training.mask.method)}
+        out |= {"round": training.mask.round, "mask": training.mask.as_made.name}
     if out["state"] == "done":
-        found = files.read_json(folder / "result.json")
-        names = ("threshold", "density", "kept", "prunable", "epochs")
-        out |= {name: found[name] for name in names if found.get(name) is not None}
-        out |= {f"test_{name}": found["test"][name] for name in ("top1", "top5", "loss")}
-        out["validation_top1"] = found["validation"].get("top1")
-    return Row(training.name, training.kind, training.seed, str(training.begin), **out)
+        result = files.read_json(folder / "result.json")
+        names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
+        out |= {name: result[name] for name in names if result.get(name) is not None}
+        out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}
+        out["validation_top1"] = result["validation"].get("top1")
+    return Row(training.name, training.kind, training.origin, str(training.begin), **out)
 
 
 def write_csv(rows: list[Row], path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -15,8 +14,8 @@ from sweep.graph.training import Training
 
 @dataclass(frozen=True)
 class State:
-    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed` or `done`; on SLURM also `lost`:
-    submitted, not finished, and no longer there."""
+    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed`, `done`, or `skipped`: its mask cuts
+    the network through, so it is not trained; on SLURM also `lost`: submitted, not finished, and no longer there."""
 
     task: str
     state: str
@@ -27,12 +26,14 @@ class State:
     seconds_left: float | None = None  # of a begun training, at the speed it had
 
 
-def state_of(training: Training, folder: Path) -> State:
-    task, epochs = training.slug, training.recipe.epochs
+def state_of(home: Home, training: Training) -> State:
+    task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
     begun = claim.read(folder)
     starts = begun.starts if begun else 0
     if (folder / "result.json").exists():
         return State(task, "done", epochs, top1=files.read_json(folder / "result.json")["test"]["top1"], starts=starts)
+    if reason := home.skipped(training):
+        return State(task, "skipped", 0, reason)
     lines = files.read_metrics(folder)
     epoch = lines[-1]["epoch"] if lines else 0
     if (folder / "failure.json").exists():
@@ -49,7 +50,7 @@ def states(home: Home) -> list[State]:
     """Of every training, in the order of the plan."""
     there = _folders(home)
     return [
-        state_of(training, home.folder(training)) if training.name in there else State(training.slug, "waiting", 0)
+        state_of(home, training) if training.name in there else State(training.slug, "waiting", 0)
         for training in home.graph
     ]
 
@@ -88,7 +89,9 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
         return None
     if devices:
         each *= max(1.0, _dense_devices(home) / devices)
-    return {training.slug: each * training.epochs for training in home.graph if training.mask}
+    return {
+        training.slug: each * training.epochs for training in home.graph if training.mask or training.kind == "child"
+    }
 
 
 def _dense_devices(home: Home) -> int:

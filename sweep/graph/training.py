@@ -1,9 +1,10 @@
 """A training as a value: everything that decides its numbers, and nothing else. Its name is a hash of that value.
 
-    Training  = model, data, recipe, seed, start, begin, mask
+    Training  = model, data, recipe, seed, start, begin, rates, mask
     start     = initialization(seed) | the weights of another training at a point
     begin     = the point of the schedule it takes up
-    Mask      = score, allocation, level, of which training at which point, arrangement
+    Mask      = method (score, allocation, point), level, of which training, within which earlier mask, arrangement
+    Line      = two trainings, and the straight line between their final weights
 
 Equal values have equal names, whichever experiment asks for them; so they share a folder and are trained once.
 """
@@ -17,11 +18,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from sweep.experiment import Data, Model, Recipe, identity
+import numpy as np
+
+from sweep.experiment import Data, Method, Model, Recipe, identity
 from sweep.experiment.point import BEGINNING, END, Point
 from sweep.pruning.masks import Level
 
-Arrangement = Literal["found", "shuffled", "random"]
+Arrangement = Literal["found", "shuffled", "random", "inverted"]
 DIGITS = 10  # of the hash in a name: 40 bits, so that a pool of a million trainings meets itself once in two
 
 
@@ -64,11 +67,14 @@ class Start(_Value):
     seed: int | None = None
     of: Training | None = None
     at: Point = END
+    keeps: Literal["", "signs", "magnitudes"] = (
+        ""  # of the kernels; the rest of each number from another initialization
+    )
+    other: int | None = None  # seed of that
 
     def described(self) -> dict[str, Any]:
-        if self.of is None:
-            return {"seed": self.seed}
-        return {"of": self.of.digest, "at": str(self.at)}
+        out: dict[str, Any] = {"seed": self.seed} if self.of is None else {"of": self.of.digest, "at": str(self.at)}
+        return out | ({"keeps": self.keeps, "other": self.other} if self.keeps else {})
 
     @property
     def slug(self) -> str:
@@ -77,29 +83,41 @@ class Start(_Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask(_Value):
-    """Which weights stay: those scored above a threshold in the weights of a training at a point."""
+    """Which weights stay: those scored highest in the weights of a training at a point."""
 
     level: Level
     of: Training
-    at: Point = END
-    allocation: str = "global"  # one ranking over all kernels, or layerwise: one in each
-    score: str = "magnitude"  # what is ranked; see sweep.pruning.scores
+    method: Method = Method()
+    within: Mask | None = None  # of iterative pruning: the mask of the round before
     arrangement: Arrangement = "found"
 
     def described(self) -> dict[str, Any]:
-        out = {"level": str(self.level), "of": self.of.digest, "at": str(self.at), "allocation": self.allocation}
-        out |= {"score": self.score} if self.score != "magnitude" else {}
+        method = self.method
+        out = {"level": str(self.level), "of": self.of.digest, "at": str(method.at), "allocation": method.allocation}
+        out |= {"score": method.score} if method.score != "magnitude" else {}
+        out |= {"within": self.within.digest} if self.within else {}
         return out | ({"arrangement": self.arrangement} if self.arrangement != "found" else {})
 
     @property
     def slug(self) -> str:
+        score, allocation = self.method.score, self.method.allocation.replace(":", "of")
         arranged = f"-{self.arrangement}" if self.arrangement != "found" else ""
-        return f"{self.score}-{self.allocation}-{self.level}-of-{self.of.slug}{arranged}"
+        return f"{score}-{allocation}-{self.level}-of-{self.of.slug}{arranged}"
 
     @cached_property
-    def as_found(self) -> Mask:
-        """The same mask before its positions were changed."""
-        return replace(self, arrangement="found")
+    def as_made(self) -> Mask:
+        """The mask that lies in a file: before its positions were drawn anew."""
+        return replace(self, arrangement="found") if self.arrangement in ("shuffled", "random") else self
+
+    @cached_property
+    def round(self) -> int:
+        """Of iterative pruning, from 1."""
+        return 1 + (self.within.round if self.within else 0)
+
+    @property
+    def at_start(self) -> bool:
+        """Found in an initialization: no training must come before it."""
+        return self.method.at == BEGINNING and self.of.start.of is None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,6 +131,7 @@ class Training(_Value):
     start: Start
     begin: Point = BEGINNING
     mask: Mask | None = None
+    rates: Literal["schedule", "last"] = "schedule"  # last: the schedule's last rate throughout
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -121,32 +140,52 @@ class Training(_Value):
             "recipe": _identity(self.recipe),
         }
         out |= {"seed": self.seed, "start": self.start.described(), "begin": str(self.begin)}
+        out |= {"rates": self.rates} if self.rates != "schedule" else {}
         return out | ({"mask": self.mask.digest} if self.mask else {})
 
     @cached_property
     def kind(self) -> str:
         """What it is called in the field, from what it starts from and its mask."""
+        if self.seed != self.origin:
+            return "child"
         if self.mask is None:
             return "dense"
         if self.mask.arrangement != "found":
             return self.mask.arrangement
-        if self.start.of is None:
-            return "ticket" if self.start == self.mask.of.start else "fresh"
-        return "lr_rewind" if self.start.at == END else "ticket"
+        if self.start.keeps:
+            return f"same_{self.start.keeps}"
+        if self.rates == "last":
+            return "finetune"
+        if self.start.of is None and self.start.seed != self.seed:
+            return "fresh" if self.begin == BEGINNING else "fresh_short"
+        return "lr_rewind" if self.start.of and self.start.at == END else "ticket"
+
+    @cached_property
+    def origin(self) -> int:
+        """The seed of the dense run it belongs to: its own, but for children with a data order of their own."""
+        if self.mask:
+            return self.mask.of.origin
+        return self.start.of.origin if self.start.of else int(self.start.seed or 0)
 
     @cached_property
     def slug(self) -> str:
         """Readable, and unique within an experiment. `repr` of a level keeps every digit."""
-        if self.mask is None:
-            return f"dense-seed{self.seed}"
-        score = f"{self.mask.score}-" if self.mask.score != "magnitude" else ""
-        return f"{self.kind}-{score}{self.mask.level}-k{self.begin}-seed{self.seed}"
+        first = f"{self.kind}{_child(self)}" if self.kind == "child" else self.kind
+        begin = f"-k{self.begin}" if self.kind != "dense" else ""
+        return "-".join([first, *_of_mask(self)]) + f"{begin}-seed{self.origin}"
 
     @cached_property
     def needs(self) -> tuple[Training, ...]:
         """The trainings that must be done before it."""
-        found = [self.start.of, self.mask.of if self.mask else None]
-        return tuple({one.name: one for one in found if one is not None}.values())
+        return tuple({one.name: one for one, _ in self.uses}.values())
+
+    @cached_property
+    def uses(self) -> tuple[tuple[Training, Point], ...]:
+        """The weights it needs of other trainings."""
+        out = [(self.start.of, self.start.at)] if self.start.of else []
+        if self.mask and not self.mask.at_start:
+            out.append((self.mask.of, self.mask.method.at))
+        return tuple(out)
 
     @cached_property
     def generation(self) -> int:
@@ -157,6 +196,65 @@ class Training(_Value):
     def epochs(self) -> float:
         """How much of the schedule it trains; a point given in steps counts as the beginning of an epoch."""
         return self.recipe.epochs - (self.begin.count if self.begin.unit == "ep" else 0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Line(Training):
+    """Nothing is trained: two trainings from one point, which saw their data in another order, and the error along the
+    straight line between their final weights. In an experiment it stands where a training does."""
+
+    to: Training | None = None
+
+    @classmethod
+    def between(cls, one: Training, other: Training) -> Line:
+        return cls(one.model, one.data, one.recipe, one.seed, Start(of=one), one.begin, one.mask, to=other)
+
+    @property
+    def ends(self) -> tuple[Training, Training]:
+        assert self.start.of is not None and self.to is not None
+        return self.start.of, self.to
+
+    def described(self) -> dict[str, Any]:
+        return {"line": [one.digest for one in self.ends]}
+
+    @property
+    def kind(self) -> str:
+        return "instability"
+
+    @property
+    def slug(self) -> str:
+        return "-".join(["instability", *_of_mask(self)]) + f"-k{self.begin}-seed{self.origin}"
+
+    @cached_property
+    def uses(self) -> tuple[tuple[Training, Point], ...]:
+        return tuple((one, END) for one in self.ends)
+
+    @property
+    def epochs(self) -> float:
+        return 0
+
+
+def _of_mask(training: Training) -> list[str]:
+    """The words for a mask in the name of a training: method, level, round, and whose mask where that is not plain."""
+    mask = training.mask
+    if mask is None:
+        return []
+    words = [f"{mask.method.slug}{mask.level}"]
+    if mask.within:
+        # the mask of a chain depends on how that was trained
+        of = [mask.of.kind] if mask.of.kind not in ("ticket", training.kind) else []
+        of += [str(mask.of.begin)] if mask.of.begin != training.begin else []
+        words += [f"r{mask.round}", *of]
+    return words
+
+
+def _child(training: Training) -> int:
+    return next((n for n in (1, 2) if derived_seed(training.origin, 1 + n) == training.seed), training.seed)
+
+
+def derived_seed(seed: int, purpose: int) -> int:
+    """A seed that no seed of a sweep is: of a fresh initialization (1), of the data order of two children (2, 3)."""
+    return int(np.random.SeedSequence([seed, purpose]).generate_state(1)[0])
 
 
 @cache

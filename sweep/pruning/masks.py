@@ -1,6 +1,6 @@
 """Masks: which prunable weights stay. numpy in, numpy out; `True` = stays.
 
-All masks of one dense run come from one ranking of its final weights by magnitude, ties broken by position. So the
+A mask is a score and an allocation: weights are ranked by a score, and the lowest go, ties broken by position. So the
 count is exact to the weight, and the mask of a higher quantile lies inside that of a lower one.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from models import Network
-from sweep.pruning.scores import SCORES
+from sweep.pruning.allocations import Allocate, Shape, allocation
+from sweep.pruning.scores import SCORES, Seen
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A mask over the flat kernels vector, and the threshold that made it (None where each kernel has its own)."""
+    """A mask over the flat kernels vector, and the threshold on |θ| that made it (None where no single one did)."""
 
     mask: np.ndarray
     threshold: float | None
-
-
-def count_pruned(quantile: float, count: int) -> int:
-    """How many of `count` weights go at `quantile`."""
-    return round(quantile * count)
 
 
 def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
@@ -46,11 +42,7 @@ def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
     >>> by_quantile(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 0.4)
     Pruned(mask=array([ True, False,  True, False,  True]), threshold=1.0)
     """
-    magnitude = np.abs(weights)
-    going = np.argsort(magnitude, kind="stable")[: count_pruned(quantile, weights.size)]
-    mask = np.ones(weights.size, bool)
-    mask[going] = False
-    return Pruned(mask, float(magnitude[going[-1]]) if going.size else 0.0)
+    return prune(Seen(weights, [weights.size]), [(weights.size, 1)], Level("quantile", quantile))
 
 
 def by_threshold(weights: np.ndarray, threshold: float) -> Pruned:
@@ -58,21 +50,43 @@ def by_threshold(weights: np.ndarray, threshold: float) -> Pruned:
     return Pruned(np.abs(weights) > threshold, threshold)
 
 
-def layerwise(weights: np.ndarray, sizes: Sequence[int], quantile: float) -> Pruned:
-    """The same quantile of each kernel; `sizes` are the kernels' lengths in the flat vector."""
-    parts = np.split(weights, np.cumsum(sizes)[:-1])
-    return Pruned(np.concatenate([by_quantile(part, quantile).mask for part in parts]), None)
-
-
-def prune(weights: np.ndarray, network: Network, level: Level, scope: str, score: str = "magnitude") -> Pruned:
-    """The mask of some kernels at one level; its threshold is one on |w|, and None where kernels have their own."""
-    sizes = kernel_sizes(network)
+def prune(
+    seen: Seen,
+    shapes: Sequence[Shape],
+    level: Level,
+    score: str = "magnitude",
+    allocate: str = "global",
+    within: np.ndarray | None = None,
+    inverted: bool = False,
+) -> Pruned:
+    """The mask at one level: inside an earlier one where there is `within`; of the highest scores where `inverted`."""
     if level.kind == "threshold":
-        return by_threshold(weights, level.value)
-    if scope == "layerwise":
-        return layerwise(weights, sizes, level.value)
-    found = by_quantile(SCORES[score](weights, sizes), level.value)
-    return found if score == "magnitude" else Pruned(found.mask, None)
+        return by_threshold(seen.weights, level.value)
+    mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted)
+    single = score == "magnitude" and allocate == "global" and not inverted
+    return Pruned(mask, _threshold(seen.weights, mask) if single else None)
+
+
+def _stepwise(
+    seen: Seen, shapes: Sequence[Shape], quantile: float, score: str, allocate: Allocate, within: np.ndarray | None,
+    inverted: bool,
+) -> np.ndarray:  # fmt: skip
+    """Scored once; or in steps that keep a fixed share each, until the next would go beyond the quantile."""
+    rule, mask = SCORES[score], np.ones(seen.weights.size, bool) if within is None else within
+    density = float(mask.mean())
+    while True:
+        density *= rule.step  # as meant, not as achieved: of few weights a step takes none
+        last = rule.step == 1.0 or density <= 1.0 - quantile
+        scores = rule.of(replace(seen, weights=np.where(mask, seen.weights, 0)))
+        ranked = np.where(mask, -scores if inverted else scores, -np.inf)
+        mask = allocate(ranked, shapes, quantile if last else 1.0 - density)
+        if last:
+            return mask
+
+
+def _threshold(weights: np.ndarray, mask: np.ndarray) -> float:
+    going = np.abs(weights[~mask])
+    return float(going.max()) if going.size else 0.0
 
 
 def shuffled(mask: np.ndarray, sizes: Sequence[int], stream: np.random.Generator) -> np.ndarray:
@@ -92,6 +106,10 @@ def stream(seed: int, *words: object) -> np.random.Generator:
 
 def kernel_sizes(network: Network) -> list[int]:
     return [v.size for v in network.of("kernel")]
+
+
+def kernel_shapes(network: Network) -> list[Shape]:
+    return [v.shape for v in network.of("kernel")]
 
 
 def remaining(mask: np.ndarray, network: Network) -> dict[str, int]:

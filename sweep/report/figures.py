@@ -15,23 +15,30 @@ from sweep.report.verdict import estimate
 
 NAMES = {
     "ticket": "ticket, rewound to {k}",
+    "lr_rewind": "learning-rate rewinding to {k}",
+    "finetune": "fine-tuning, as long as from {k}",
     "fresh": "control: fresh initialization",
+    "fresh_short": "control: fresh initialization, epochs from {k}",
     "shuffled": "control: shuffled mask, from {k}",
     "random": "control: random mask, from {k}",
-    "lr_rewind": "learning-rate rewinding to {k}",
+    "inverted": "control: inverted mask, from {k}",
+    "same_signs": "control: signs of {k}, fresh magnitudes",
+    "same_magnitudes": "control: magnitudes of {k}, fresh signs",
 }
 
 
 def write_figures(home: Home, rows: list[Row]) -> list[Path]:
     """The figures that the finished rows allow."""
-    done = [row for row in rows if row.test_top1 is not None and row.kind != "dense"]
-    if not done:
-        return []
+    done = [row for row in rows if row.test_top1 is not None and row.kind in NAMES]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    title = home.experiment.name
-    out = save(curves(done, dense, title, published(home.experiment)), home.report / "accuracy")
-    tickets = [row for row in done if row.kind == "ticket"]
-    return out + (save(heat_map(tickets, dense, title), home.report / "heatmap") if tickets else [])
+    title, out = home.experiment.name, list[Path]()
+    if done:
+        out += save(curves(done, dense, title, published(home.experiment)), home.report / "accuracy")
+    if tickets := [row for row in done if row.kind == "ticket"]:
+        out += save(heat_map(tickets, dense, title), home.report / "heatmap")
+    if lines := [row for row in rows if row.instability is not None]:
+        out += save(instabilities(lines, title), home.report / "instability")
+    return out
 
 
 def averaged(rows: list[Row]) -> list[dict[str, Any]]:
@@ -39,12 +46,14 @@ def averaged(rows: list[Row]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         level = row.quantile if row.quantile is not None else row.threshold
-        groups.setdefault((row.kind, row.rewind, row.quantile is None, level), []).append(row)
+        groups.setdefault((row.kind, row.method, row.rewind, row.quantile is None, level), []).append(row)
+    several = len({row.method for row in rows}) > 1
     out = []
-    for (kind, k, _, _), group in groups.items():
+    for (kind, method, k, _, _), group in groups.items():
         accuracy = estimate([row.test_top1 or 0.0 for row in group])
         point = {
-            "line": NAMES[kind].format(k=k),
+            "line": (f"{method}: " if several else "") + NAMES[kind].format(k=k),
+            "method": method if several else "",
             "control": kind != "ticket",
             "rewind": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
@@ -67,8 +76,10 @@ def curves(rows: list[Row], dense: list[float], title: str, others: list[Publish
     points = averaged(rows)
     remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
-    order = [NAMES[kind].format(k=k) for kind in NAMES for k in in_order({p["rewind"] for p in points})]
-    present = [name for name in dict.fromkeys(order) if any(p["line"] == name for p in points)]
+    names = [NAMES[kind].format(k=k) for kind in NAMES for k in in_order({p["rewind"] for p in points})]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    lines_drawn = {p["line"]: place[p["line"].removeprefix(f"{p['method']}: ")] for p in points}
+    present = sorted(lines_drawn, key=lambda name: lines_drawn[name])
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=alt.Color("line:N", title=None, sort=present))
     lines = base.mark_line(point=True).encode(
         y=accuracy,
@@ -128,7 +139,7 @@ def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
 
     points = averaged(rows)
     for point in points:
-        point["left"] = f"{point['remaining']:.3g} %"
+        point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
     order = [p["left"] for p in sorted(points, key=lambda p: -p["remaining"])]
     values = [p["accuracy"] for p in points]
     middle = (min(values) + max(values)) / 2
@@ -151,6 +162,26 @@ def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
     return (squares + text).properties(
         width=alt.Step(70), height=alt.Step(36), title=alt.Title(title, subtitle=subtitle)
     )
+
+
+def instabilities(rows: list[Row], title: str) -> Any:
+    """Instability against the point the two children began from: the dense network and its tickets."""
+    import altair as alt
+
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        line = "dense network" if not row.method else f"ticket, {row.method} q{row.quantile:g}"
+        groups.setdefault((line, row.rewind), []).append(100 * (row.instability or 0.0))
+    points = [{"line": line, "point": k, "instability": mean(found)} for (line, k), found in groups.items()]
+    order = in_order({k for _, k in groups})
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("point:O", title="point the children begin from", sort=order, axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("instability:Q", title="instability (points of error)"),
+        color=alt.Color("line:N", title=None),
+        tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
+    )
+    stable = alt.Chart(alt.Data(values=[{"y": 2.0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
+    return (base.mark_line(point=True) + stable).properties(width=520, height=300, title=title)
 
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:

@@ -19,7 +19,6 @@ from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.mask_file import read_mask
-from sweep.graph.plan import levels
 from sweep.graph.results import Row
 from sweep.graph.state import State, states
 from sweep.graph.training import Mask
@@ -58,6 +57,12 @@ def write_page(home: Home, rows: list[Row], margin: float = MARGIN) -> Path:
         _figure("curves", charts, "Accuracy and remaining weights", _curves_caption(home)),
         _figure("grid", charts, "Every ticket", "Mean over seeds."),
         _verdict_table(found),
+        _figure(
+            "instability",
+            charts,
+            "Instability",
+            "Largest error on the line between two children, above that of its ends; under 2 points: stable.",
+        ),
         _figure("learning", charts, "Learning curves", "Choose a cell to see it beside the dense run."),
         _figure(
             "layers", charts, "What is left of every kernel", "Share of each kernel's weights that the mask keeps."
@@ -85,13 +90,15 @@ def write_page(home: Home, rows: list[Row], margin: float = MARGIN) -> Path:
 
 def _charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
-    done = [row for row in rows if row.kind != "dense" and row.test_top1 is not None and math.isfinite(row.test_top1)]
+    done = [row for row in rows if row.kind in figures.NAMES and math.isfinite(row.test_top1 or math.nan)]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     out = {}
     if done:
         out["curves"] = figures.curves(done, dense, "", published(home.experiment), page=True)
     if tickets := [row for row in done if row.kind == "ticket"]:
         out["grid"] = figures.heat_map(tickets, dense, "")
+    if lines := [row for row in rows if row.instability is not None]:
+        out["instability"] = figures.instabilities(lines, "")
     if learning := _learning(home):
         out["learning"] = learning
     if layers := _layers(home):
@@ -146,10 +153,11 @@ def _layers(home: Home) -> Any:
 
     made: dict[str, Mask] = {}
     for training in home.graph:
-        mask = training.mask.as_found if training.mask else None
-        if mask and mask.of.seed == home.experiment.seeds[0] and home.mask(mask).exists():
-            made.setdefault(str(mask.level), mask)
-    names = [str(level) for level in levels(home.experiment.prune) if str(level) in made]
+        mask = training.mask.as_made if training.mask else None
+        if mask and mask.of.origin == home.experiment.seeds[0] and home.mask(mask).exists():
+            several = f"{mask.method} " if len(home.experiment.prune.methods) > 1 else ""
+            made.setdefault(f"{several}{mask.level}", mask)
+    names = sorted(made, key=lambda name: (str(made[name].method), made[name].level.kind, made[name].level.value))
     if not names:
         return None
     points = []
@@ -194,7 +202,7 @@ def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: f
         if dense
         else "No dense run yet."
     )
-    open_ = [state for state in where if state.state != "done"]
+    open_ = [state for state in where if state.state not in ("done", "skipped")]
     parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>', f"<p>{html.escape(said)}</p>"]
     if open_:
         counts = ", ".join(f"{n} {word}" for word, n in Counter(state.state for state in open_).items())
@@ -224,28 +232,35 @@ def _curves_caption(home: Home) -> str:
 def _verdict_table(found: list[Verdict]) -> str:
     rows = [
         (
-            f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _percent(one.accuracy),
+            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _percent(one.accuracy),
             f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
         )
         for one in found
     ]  # fmt: skip
-    return _table("Verdicts", ("remaining", "rewind", "seeds", "test accuracy", "verdict", ""), rows, escape=False)
+    return _table(
+        "Verdicts", ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", ""), rows, escape=False
+    )
 
 
 def _controls(rows: list[Row]) -> str:
-    groups: dict[tuple[str, float, str], list[float]] = {}
+    groups: dict[tuple[str, str, float, str], list[float]] = {}
+    tickets: dict[tuple[str, float, str], list[float]] = {}
     for row in rows:
-        if row.kind not in ("dense", "ticket") and row.test_top1 is not None and row.density is not None:
-            groups.setdefault((row.kind, row.density, row.rewind), []).append(row.test_top1)
-    tickets: dict[tuple[float, str], list[float]] = {}
-    for row in rows:
-        if row.kind == "ticket" and row.test_top1 is not None and row.density is not None:
-            tickets.setdefault((row.density, row.rewind), []).append(row.test_top1)
+        if row.kind not in figures.NAMES or row.test_top1 is None or row.density is None:
+            continue
+        if row.kind == "ticket":
+            tickets.setdefault((row.method, row.density, row.rewind), []).append(row.test_top1)
+        else:
+            groups.setdefault((row.kind, row.method, row.density, row.rewind), []).append(row.test_top1)
     lines = []
-    for (kind, density, rewind), scores in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])):
-        beside = tickets.get((density, rewind))
-        lines.append((kind, f"{density:.2%}", rewind, f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–"))
-    return _table("Controls beside their tickets", ("control", "remaining", "rewind", "control", "ticket"), lines)
+    for (kind, method, density, rewind), scores in sorted(groups.items(), key=lambda item: (*item[0][:2], -item[0][2])):
+        beside = tickets.get((method, density, rewind))
+        lines.append(
+            (kind, method, f"{density:.2%}", rewind, f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–")
+        )
+    return _table(
+        "Controls beside their tickets", ("control", "method", "remaining", "rewind", "control", "ticket"), lines
+    )
 
 
 def _cost(home: Home, rows: list[Row]) -> str:
@@ -280,7 +295,10 @@ def _cost(home: Home, rows: list[Row]) -> str:
 
 def _failures(where: list[State]) -> str:
     lines = [(state.task, f"{state.epoch}", state.note) for state in where if state.state == "failed"]
-    return _table("Failures", ("training", "epochs done", "reason"), lines)
+    skipped = [(state.task, state.note) for state in where if state.state == "skipped"]
+    return _table("Failures", ("training", "epochs done", "reason"), lines) + _table(
+        "Where the method ends: not trained, because the mask cuts the network through", ("training", "why"), skipped
+    )
 
 
 def _how(home: Home) -> str:

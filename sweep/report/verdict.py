@@ -15,8 +15,16 @@ from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 
 MARGIN = 0.005  # half a point of accuracy
-# Fine-tuning keeps the trained weights: another way to a sparse network, not a doubt about this one.
-DOUBTS = {"fresh": "fresh initialization", "shuffled": "shuffled mask", "random": "random mask"}
+# Learning-rate rewinding and fine-tuning keep the trained weights: other ways to a sparse network, no doubt about this.
+DOUBTS = {
+    "fresh": "fresh initialization",
+    "fresh_short": "fresh initialization over the same epochs",
+    "shuffled": "shuffled mask",
+    "random": "random mask",
+    "inverted": "inverted mask",
+    "same_signs": "fresh magnitudes",
+    "same_magnitudes": "fresh signs",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class Estimate:
 class Verdict:
     """What can be said of the tickets of one level and rewind point."""
 
+    method: str
     quantile: float | None
     threshold: float | None
     density: float
@@ -77,26 +86,32 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     done = [row for row in rows if row.test_top1 is not None and math.isfinite(row.test_top1)]
     dense = {row.seed: row.test_top1 for row in done if row.kind == "dense" and row.test_top1 is not None}
     groups: dict[tuple[str, float | None, float | None, str], dict[int, Row]] = {}
+    controls_of: dict[tuple[object, ...], float] = {}
     for row in done:
-        if row.kind != "dense":
-            level = (row.quantile, None if row.quantile is not None else row.threshold)
-            groups.setdefault((row.kind, *level, row.rewind), {})[row.seed] = row
+        level = (row.quantile, None if row.quantile is not None else row.threshold)
+        if row.kind == "ticket":
+            groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
+        elif row.kind in DOUBTS:
+            # a fresh initialization has no past to rewind to: it is compared with every rewind point
+            rewind = "0" if row.kind == "fresh" else row.rewind
+            controls_of[row.kind, row.mask, *level, rewind, row.seed] = _top1(row)
     out = []
-    for (kind, quantile, threshold, rewind), tickets in groups.items():
-        if kind != "ticket":
-            continue
+    for (method, quantile, threshold, rewind), tickets in groups.items():
         scores = {seed: _top1(row) for seed, row in tickets.items()}
         difference = paired(scores, dense)
         controls = {}
         for doubt in DOUBTS:
-            # a fresh initialization has no past to rewind to: it is compared with every rewind point
-            other = groups.get((doubt, quantile, threshold, "0" if doubt == "fresh" else rewind), {})
-            if (against := paired(scores, {seed: _top1(row) for seed, row in other.items()})) is not None:
+            at = "0" if doubt == "fresh" else rewind
+            keys = {seed: (doubt, row.mask, quantile, threshold, at, seed) for seed, row in tickets.items()}
+            other = {seed: controls_of[key] for seed, key in keys.items() if key in controls_of}
+            if (against := paired(scores, other)) is not None:
                 controls[doubt] = against
         outcome, reason = _outcome(difference, controls, margin)
         density = mean(row.density or 0.0 for row in tickets.values())
         accuracy = estimate(list(scores.values()))
-        out.append(Verdict(quantile, threshold, density, rewind, accuracy, difference, controls, outcome, reason))
+        out.append(
+            Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, outcome, reason)
+        )
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(out, key=lambda v: (-v.density, order[v.rewind]))
 

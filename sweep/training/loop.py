@@ -23,8 +23,9 @@ from sweep.data.feed import Resident
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.interrupt import Stop, stoppable
 from sweep.progress import Work
+from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
-from sweep.training.schedule import Epoch, epoch_of, learning_rates
+from sweep.training.schedule import Epoch, epoch_of, rates_of
 
 CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
 
@@ -37,6 +38,7 @@ class Start:
     step: int
     seed: int
     mask: np.ndarray | None = None
+    last_rate: bool = False  # fine-tuning: the schedule's last rate throughout
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,10 @@ class _Run:
     def train_epoch(self, stop: Stop, work: Work, until: int) -> None:
         """The steps of this epoch up to `until`."""
         program, recipe = self.program, self.program.recipe
-        epoch = epoch_of(recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size)
+        epoch = epoch_of(
+            recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size,
+            self.start.last_rate,
+        )  # fmt: skip
         feed = program.feed(program.dataset.train)
         batches = feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
         if self.step == 0:
@@ -176,10 +181,15 @@ class _Run:
         took = time.monotonic() - began
         if not math.isfinite(loss):
             raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}, step {last} of {self.program.steps}")
+        if self.program.loss_scale < SMALLEST:
+            raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
         self._speed = (last - self.step) / took
         self.step = last
         self.seconds += took
         self.epoch_seconds += took
+
+    def _rates(self, epoch: int) -> np.ndarray:
+        return rates_of(self.program.recipe, epoch, self.program.steps, self.start.last_rate)
 
     def finish_epoch(self, work: Work) -> None:
         program, recipe = self.program, self.program.recipe
@@ -199,7 +209,8 @@ class _Run:
                 "train_loss": loss / images,
                 "train_top1": right / images,
                 **{f"validation_{name}": value for name, value in self.validation.items()},
-                "learning_rate": float(learning_rates(recipe, self.epoch - 1, program.steps)[-1]),
+                "learning_rate": float(self._rates(self.epoch - 1)[-1]),
+                **({"loss_scale": program.loss_scale} if program.scaled else {}),
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
@@ -243,7 +254,7 @@ _PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopp
 
 def fingerprint(start: Start) -> str:
     """Of everything a training begins from: a checkpoint of another beginning must not be continued."""
-    digest = hashlib.sha256(f"{start.step} {start.seed}".encode())
+    digest = hashlib.sha256(f"{start.step} {start.seed}{' last rate' if start.last_rate else ''}".encode())
     for vector in (*start.weights, start.mask):
         if vector is not None:
             digest.update(np.ascontiguousarray(vector).tobytes())

@@ -25,11 +25,11 @@ from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.training import Training
+from sweep.training import loss_scale
 from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
 from sweep.training.schedule import Epoch, epoch_of, groups_of, size_at
 
 Tensor = Any
-LOSS_SCALE = {"float32": 1.0, "bfloat16": 1.0, "float16": 1024.0}  # float16 loses gradients under 6e-8
 
 
 class Program:
@@ -45,6 +45,7 @@ class Program:
             width=asked.model.width,
         )
         self.use_mask = use_mask
+        self.scaled = self.recipe.precision == "float16"
         self.groups = groups_of(self.recipe, devices.replicas)
         if len(dataset.train) < self.recipe.batch:
             raise Refused(
@@ -100,6 +101,7 @@ class Program:
         sizes = {"kernels": kernels, "others": others, "statistics": statistics, "taken": 1, "sums": 2}
         for slot in range(SLOTS[self.recipe.optimizer]):
             sizes |= {f"slot{slot}_kernels": kernels, f"slot{slot}_others": others}
+        sizes |= {"scale": 2} if self.scaled else {}
         if self.recipe.ema:
             sizes |= {"ema_kernels": kernels, "ema_others": others, "ema_statistics": statistics}
         with self.devices.strategy.scope():
@@ -115,6 +117,8 @@ class Program:
         start = Weights(np.where(mask, weights.kernels, np.float32(0)), weights.others, weights.statistics)
         state = {name: np.zeros(v.shape, np.float32) for name, v in self._state.items() if name != "mask"}
         state |= start._asdict()
+        if self.scaled:
+            state["scale"] = np.array([loss_scale.LARGEST, 0.0], np.float32)
         if self.recipe.ema:
             state |= {f"ema_{name}": vector for name, vector in start._asdict().items()}
         self._state["mask"].assign(mask)
@@ -178,6 +182,11 @@ class Program:
                 batch = source.example(order.shape[1])
                 yield self._evaluate, {"source": source, "order": tf.constant(order), "batch": batch}
 
+    @property
+    def loss_scale(self) -> float:
+        """By which the loss is multiplied now; 1 where it is not."""
+        return float(self._local("scale")[0]) if self.scaled else 1.0
+
     def take_sums(self) -> tuple[float, float]:
         """Sum of the loss and number of right answers since the sums were last set to 0."""
         loss, right = self._local("sums")
@@ -218,18 +227,20 @@ class Program:
         else:
             indices = None
         state = {name: variable.read_value() for name, variable in self._state.items()}
-        packed = self._gradients(_weights(state), batch, indices, share, seed, mixing, size)
+        scale = state["scale"][0] if self.scaled else None
+        packed = self._gradients(_weights(state), scale, batch, indices, share, seed, mixing, size)
         if replicas > 1:
             packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
         for name, value in self._update(state, packed, rate).items():
             self._state[name].assign(value)
 
     def _gradients_of(
-        self, weights: Weights, batch: Any, indices: Tensor, share: Tensor, seed: Tensor, mixing: Tensor, size: int
-    ) -> Tensor:
+        self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
+        mixing: Tensor, size: int,
+    ) -> Tensor:  # fmt: skip
         """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
         recipe = self.recipe
-        images, labels = self._pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
+        images, labels = self.pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
         images = self._augmented(images, share, seed)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
@@ -248,13 +259,14 @@ class Program:
             )
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
-            loss = tf.reduce_sum(losses) / recipe.batch * LOSS_SCALE[recipe.precision]
+            loss = tf.reduce_sum(losses) / recipe.batch
+            loss = loss * scale if self.scaled else loss
         kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
         right = tf.argmax(logits, 1, labels.dtype) == labels
         sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
         return tf.concat([kernels, others, statistics / self.devices.replicas, sums], 0)
 
-    def _pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Images at the network's size, and labels; of prepared images the windows that come with them."""
         images, labels, *windows = batch
         return augment.resampled(images, windows[0], self.dataset.image_size) if windows else images, labels
@@ -274,8 +286,9 @@ class Program:
         kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
         if self.use_mask:
             kernels = masked(kernels, state["mask"])
-        scale = 1.0 / LOSS_SCALE[recipe.precision]
-        gradients = (kernels * scale, others * scale) if scale != 1.0 else (kernels, others)
+        gradients = (kernels, others)
+        if self.scaled:
+            gradients = (kernels / state["scale"][0], others / state["scale"][0])
         if recipe.clip_norm:
             gradients = clipped(gradients, recipe.clip_norm)
         taken = state["taken"] + 1.0
@@ -288,7 +301,12 @@ class Program:
             new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, recipe.ema) for name, value in new.items()}
         for i, slot in enumerate(slots):
             new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
-        return new | {"taken": taken, "sums": state["sums"] + sums}
+        new["taken"] = taken
+        if self.scaled:  # a step whose gradient overflowed leaves everything as it was, and the scale halved
+            finite = loss_scale.all_finite(kernels, others)
+            new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
+            new["scale"] = loss_scale.adapted(state["scale"], finite)
+        return new | {"sums": state["sums"] + sums}
 
     # Evaluation -------------------------------------------------------------------------------------------------
 
@@ -330,7 +348,7 @@ class Program:
         return tf.while_loop(lambda i, _: i < order.shape[0], one_more, [tf.constant(0), tf.zeros(3)])[1]
 
     def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
-        images, labels = self._pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
+        images, labels = self.pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
         logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
         real = tf.cast(indices >= 0, tf.float32)

@@ -27,12 +27,12 @@ class Epoch:
     image_size: int
 
 
-def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int) -> Epoch:
+def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int, last_rate: bool = False) -> Epoch:
     """The epoch number `epoch` (from 0) of a run with this seed."""
     steps = images // recipe.batch
     return Epoch(
         order=order(seed, epoch, images, recipe.batch),
-        learning_rates=learning_rates(recipe, epoch, steps),
+        learning_rates=rates_of(recipe, epoch, steps, last_rate),
         seeds=np.random.SeedSequence([seed, epoch]).generate_state(2 * steps).astype(np.int32).reshape(steps, 2),
         mixing=mixing(recipe, seed, epoch, steps),
         image_size=size_at(recipe, epoch, image_size),
@@ -64,6 +64,13 @@ def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
     if recipe.warmup_epochs:
         rate = rate * np.minimum(1.0, (at + 1.0 / steps) / recipe.warmup_epochs)
     return rate.astype(np.float32)
+
+
+def rates_of(recipe: Recipe, epoch: int, steps: int, last_rate: bool) -> Array:
+    """The schedule's, or fine-tuning's: the last rate of the schedule at every step."""
+    if not last_rate:
+        return learning_rates(recipe, epoch, steps)
+    return np.full(steps, learning_rates(recipe, recipe.epochs - 1, steps)[-1])
 
 
 def _constant(recipe: Recipe, at: Array) -> Array:

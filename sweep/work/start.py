@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from models import Network
+import numpy as np
+
+from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, snapshot_at
-from sweep.graph.mask_file import Found, make_mask
+from sweep.graph.mask_file import Found
 from sweep.graph.training import Training
 from sweep.hardware import circumstances
 from sweep.training.loop import Outcome, Start, Watch, replay, train
 from sweep.training.program import Program
 
 
-def run_training(home: Home, program: Program, training: Training, fingerprint: str, quiet: bool, watch: Watch) -> None:
+def run_training(
+    home: Home, program: Program, training: Training, mask: Found | None, fingerprint: str, quiet: bool, watch: Watch
+) -> None:
     """Train it, keep the weights that others start from, and leave its result."""
     folder = home.folder(training)
-    mask = make_mask(home, training.mask) if training.mask else None
     start = start_of(home, training, program.network, program.steps, mask)
     watch = _keeping(home, program, training, watch, _points(home, program, training))
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
@@ -31,9 +35,10 @@ def run_training(home: Home, program: Program, training: Training, fingerprint: 
         (folder / "checkpoint.h5").unlink(missing_ok=True)
 
 
-def replay_points(home: Home, program: Program, training: Training, wanted: list[Point], quiet: bool) -> None:
+def replay_points(
+    home: Home, program: Program, training: Training, mask: Found | None, wanted: list[Point], quiet: bool
+) -> None:
     """Weights of points that a finished training did not keep: it is trained again up to the last of them."""
-    mask = make_mask(home, training.mask) if training.mask else None
     start = start_of(home, training, program.network, program.steps, mask)
     steps = {at.step(program.steps, program.recipe.epochs) for at in wanted}
     watch = _keeping(home, program, training, Watch(), steps)
@@ -45,25 +50,28 @@ def start_of(home: Home, training: Training, network: Network, steps: int, mask:
     begin = training.begin.step(steps, training.recipe.epochs)
     if begin >= training.recipe.epochs * steps:
         raise Refused(f"prune.rewind: {training.begin} lies after the end ({training.recipe.epochs * steps} steps)")
-    if training.start.of is None:
-        weights = network.initial(training.start.seed or 0)
+    origin = training.start
+    if origin.of is None:
+        weights = network.initial(origin.seed or 0)
     else:
-        weights = files.read_snapshot(home.snapshot(training.start.of, training.start.at), network)
-    return Start(weights, begin, training.seed, mask.mask if mask else None)
+        weights = files.read_snapshot(home.snapshot(origin.of, origin.at), network)
+    if origin.keeps:
+        other = network.initial(origin.other or 0).kernels
+        signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
+        weights = Weights(np.copysign(sizes, signs), weights.others, weights.statistics)
+    return Start(weights, begin, training.seed, mask.mask if mask else None, training.rates == "last")
 
 
 def _points(home: Home, program: Program, training: Training) -> set[int]:
     """Steps at which its weights are kept: those that others start from and, of a dense run, a ladder of early ones."""
     asked = [at for at in home.graph.points_of(training) if at != END]
-    ladder = LADDER if training.mask is None else ()
+    ladder = LADDER if training.kind == "dense" else ()
     total = program.recipe.epochs * program.steps
     steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *ladder)}
     return {step for step in steps if step < total}
 
 
 def _keeping(home: Home, program: Program, training: Training, watch: Watch, points: set[int]) -> Watch:
-    from dataclasses import replace
-
     return replace(watch, points=frozenset(points), reached=partial(_snapshot, home, program, training))
 
 

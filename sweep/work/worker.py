@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from models import Network, Weights
 from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
+from sweep.experiment import Point
 from sweep.graph import claim
 from sweep.graph.home import Home
-from sweep.graph.training import Training
+from sweep.graph.mask_file import Found, can_make, make_mask
+from sweep.graph.training import Line, Training
 from sweep.hardware import gpu_name, hardware
 from sweep.progress import console
+from sweep.pruning.masks import emptied
+from sweep.pruning.scores import Gradients
 from sweep.tracking.runs import track_weights, tracked
 from sweep.training.compiled import compile_all, keep_compiled
 from sweep.training.schedule import most_devices
@@ -27,6 +33,22 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
     from sweep.training.program import Program
 
 BUSY_SECONDS = 2.0
+
+
+class OnDevice:
+    """What a mask may need besides files, made only if it does."""
+
+    def __init__(self, worker: Worker, training: Training) -> None:
+        self.worker, self.training = worker, training
+
+    @property
+    def network(self) -> Network:
+        return self.worker.program(self.training)[0].network
+
+    def gradients(self, weights: Weights, seed: int) -> Gradients:
+        from sweep.training.gradients import DeviceGradients
+
+        return DeviceGradients(self.worker.program(self.training)[0], weights, seed)
 
 
 @dataclass(frozen=True)
@@ -81,28 +103,74 @@ class Worker:
         folder = home.folder(training)
         if home.done(training):
             if wanted := home.missing_points(training):
-                points = ", ".join(map(str, wanted))
-                console.print(f"{task}: its weights at {points} were not kept; it is trained again up to there")
-                from sweep.work.start import replay_points
-
-                replay_points(home, self.program(training)[0], training, wanted, self.quiet)
+                self._replay(training, wanted)
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
         mine = claim.take(folder, self.restarts)
         with claim.beating(folder, mine):
             (folder / "failure.json").unlink(missing_ok=True)
             files.write_json(folder / "training.json", training.described() | {"name": training.name})
+            mask = self._mask(training)
+            if self._skipped(training, mask):
+                return
             from sweep.training.loop import Watch
+            from sweep.work.line import run_line
             from sweep.work.start import run_training
 
             program, fingerprint = self.program(training)
             for parent in training.needs:
                 check_data(home, parent, training, fingerprint)
+            if isinstance(training, Line):
+                run_line(home, program, training, fingerprint, partial(claim.check, folder, mine))
+                return
             with tracked(home, training, folder, hardware()) as tracker:
                 watch = Watch(before_writing=partial(claim.check, folder, mine), recorded=tracker.epoch)
-                run_training(home, program, training, fingerprint, self.quiet, watch)
-                if training.mask is None:
+                run_training(home, program, training, mask, fingerprint, self.quiet, watch)
+                if training.kind == "dense":
                     track_weights(home, training, tracker)
+
+    def _replay(self, training: Training, wanted: list[Point]) -> None:
+        points = ", ".join(map(str, wanted))
+        console.print(f"{training.slug}: its weights at {points} were not kept; it is trained again up to there")
+        from sweep.work.start import replay_points
+
+        replay_points(self.home, self.program(training)[0], training, self._mask(training), wanted, self.quiet)
+
+    def _mask(self, training: Training) -> Found | None:
+        """Its mask; None also where the training it would be found in was skipped."""
+        if training.mask is None or any(self.home.skipped(parent) for parent in training.needs):
+            return None
+        return make_mask(self.home, training.mask, OnDevice(self, training))
+
+    def skip_collapsed(self) -> None:
+        """Put on record which trainings are not worth starting, as far as files alone can say."""
+        for training in self.home.graph:
+            if training.mask and not self.home.done(training) and can_make(self.home, training.mask):
+                with suppress(Refused):  # said when its turn comes
+                    self._skipped(training, self._mask(training))
+
+    def _skipped(self, training: Training, mask: Found | None) -> bool:
+        why = self._cut_through(training, mask)
+        if why:
+            path = self.home.folder(training) / "skipped.json"
+            files.write_json(path, {"task": training.slug, "reason": why})
+        return bool(why)
+
+    def _cut_through(self, training: Training, mask: Found | None) -> str:
+        """Why it is not to be trained, as `prune.collapse` has it; nothing where it is."""
+        collapse = self.home.experiment.prune.collapse
+        skipped = next((parent for parent in training.needs if self.home.skipped(parent)), None)
+        if skipped:
+            return f"{skipped.slug} was skipped: {self.home.skipped(skipped)}"
+        empty = emptied(mask.mask, mask.network) if mask else []
+        if not empty or collapse == "train":
+            return ""
+        names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
+        why = f"the mask leaves nothing of {len(empty)} kernel{'s' if len(empty) > 1 else ''} ({names})"
+        if collapse == "refuse":
+            raise Refused(f"{training.slug}: {why}; expected prune.collapse skip or train, or another method or level")
+        console.print(f"{training.slug}: skipped, {why}")
+        return why
 
     def attempt(self, task: str) -> Failure | None:
         """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""

@@ -12,7 +12,7 @@ import pytest
 from sweep.cli import show
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
-from sweep.graph.weights import QUANTILES
+from sweep.pruning.statistics import QUANTILES
 from tests import made_up
 from tests.made_up import content, files_under
 
@@ -172,8 +172,8 @@ def test_weights_of_all_kinds_and_prunable_ones_stand_side_by_side(weighed, lott
     status, said, _ = lottery("weights", "small")
     network = made_up.network()
     assert status == 0
-    assert re.search("prunable weights +┃ all weights", said)
-    assert re.search(rf"count +│ {network.prunable:,} +│ {network.parameters:,} ", said)
+    assert re.search(r"\|prunable\| +┃ prunable +┃ \|all\| +┃ all ", said)
+    assert re.search(rf"count +│ {network.prunable:,} +│ {network.prunable:,} +│ {network.parameters:,} ", said)
     assert network.prunable < network.parameters
 
 
@@ -181,21 +181,23 @@ def test_weights_for_a_script_have_the_quantiles_of_their_magnitude(weighed, lot
     home, weights = weighed
     status, said, _ = lottery("weights", "small", "--json")
     found = json.loads(said)
-    assert (status, list(found)) == (0, ["prunable", "all"])
-    assert QUANTILES == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    assert (status, list(found)) == (0, ["|prunable|", "prunable", "|all|", "all"])
+    assert len(QUANTILES) == 20 and (QUANTILES[0], QUANTILES[-1]) == (0.6, 0.99)
     for name, values in (("prunable", weights.kernels), ("all", np.concatenate(weights))):
         assert found[name]["count"] == values.size
         for q in QUANTILES:
-            assert found[name][f"|w| q{q}"] == pytest.approx(np.quantile(np.abs(values), q), rel=1e-6)
+            assert found[f"|{name}|"][f"q{q:g}"] == pytest.approx(np.quantile(np.abs(values), q), rel=1e-6)
+            assert found[name][f"q{q:g}"] == pytest.approx(np.quantile(values, q), rel=1e-6)
     assert not home.report.exists()
 
 
 def test_weights_come_with_a_figure(weighed, lottery):
     home, _ = weighed
     _, said, _ = lottery("weights", "small")
-    assert files_under(home.report) == ["weights-seed0.png", "weights-seed0.svg"]
-    assert "weights-seed0.png" in said
-    assert (home.report / "weights-seed0.png").read_bytes().startswith(b"\x89PNG")
+    name = "weights-dense-seed0-end"
+    assert files_under(home.report) == [f"{name}.png", f"{name}.svg"]
+    assert f"{name}.png" in said.replace("\n", "")
+    assert (home.report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypatch):
@@ -203,4 +205,13 @@ def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypa
     monkeypatch.setattr(show.console, "width", 200)
     _, said, _ = lottery("weights", "small", "--layers")
     assert re.findall(r"│ (\S+/\S+) +│", said) == names
-    assert list(json.loads(lottery("weights", "small", "--layers", "--json")[1])) == ["prunable", "all", *names]
+    found = list(json.loads(lottery("weights", "small", "--layers", "--json")[1]))
+    assert found[1::2] == ["prunable", "all", *names] and found[::2] == [f"|{name}|" for name in found[1::2]]
+
+
+def test_weights_of_any_point_and_any_quantiles(weighed, lottery):
+    words = ("weights", "small", "dense-seed0", "--at", "2ep", "--quantiles", "0.25", "0.5", "--json")
+    status, _, refused = lottery(*words)
+    assert status == 2 and "No such file" in refused  # the made-up dense run has left its end alone
+    found = json.loads(lottery("weights", "small", "--quantiles", "0.25", "0.5", "--json")[1])
+    assert list(found["|all|"])[-2:] == ["q0.25", "q0.5"]

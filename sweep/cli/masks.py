@@ -1,0 +1,145 @@
+"""The command `lottery masks`: makes the masks of an experiment, shows what each leaves, compares them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from itertools import combinations
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from slurm import arrays
+from sweep import files, progress
+from sweep.cli.find import RESULTS, Json, Override, Results, open_home, read_home
+from sweep.cli.say import failed
+from sweep.errors import Refused
+from sweep.graph.home import Home
+from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
+from sweep.graph.training import Mask, Training
+from sweep.progress import console, duration
+from sweep.pruning import compare as comparing
+from sweep.pruning.masks import kernel_sizes, remaining
+from sweep.work.worker import Failure, Worker
+
+LEAST = 3  # kernels that are named
+
+
+def masks(
+    experiment: str,
+    *overrides: Override,
+    compare: Annotated[
+        bool, Parameter(help="Pairs of masks of one density: what they share, and what chance would")
+    ] = False,
+    json_: Json = False,
+    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every ticket will need")] = False,
+    results: Results = RESULTS,
+) -> int:
+    """The masks that finished trainings allow, with the kernels that keep least of their weights.
+
+    In a SLURM job, tickets that wait also get their predicted time limit.
+    Example: lottery masks cifar10_resnet20 --compare
+    """
+    if compare:
+        return _compare(read_home(experiment, overrides, results), json_)
+    home = open_home(experiment, overrides, results)
+    failures = list[Failure]()
+    for training in home.graph.dense:
+        if not home.done(training):  # why, is on record beside it
+            failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
+            continue
+        try:
+            summary(home, training)
+        except Refused as error:
+            failures.append(Failure(training.slug, str(error), refused=True))
+    some = len(failures) < len(home.graph.dense)
+    worker = Worker(home)
+    worker.skip_collapsed()
+    if warm_up and some:
+        _warm_up(worker)
+    if "SLURM_JOB_ID" in os.environ and some:
+        limit = arrays.limit_times(home)
+        console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
+        failed(failures)
+        return 0  # the tickets of the seeds that have masks can begin
+    return failed(failures)
+
+
+def made(home: Home) -> list[Mask]:
+    """The masks of the experiment that are there or can be made from files, each once, in the order of the plan."""
+    found = [one.mask.as_made for one in home.graph if one.mask]
+    asked = {mask.name: mask for mask in found if mask.arrangement == "found"}
+    return [mask for mask in asked.values() if can_make(home, mask)]
+
+
+def summary(home: Home, dense: Training) -> None:
+    """Accuracy of a dense run and what each mask of its seed leaves."""
+    result = files.read_json(home.folder(dense) / "result.json")
+    console.print(
+        f"dense run, seed {dense.seed}: test accuracy {result['test']['top1']:.2%}, {duration(result['seconds'])}",
+        markup=False,
+    )
+    for mask in made(home):
+        if mask.of.origin == dense.seed:
+            console.print(f"  {_title(mask)}: {_said(_found(home, mask))}")
+
+
+def _title(mask: Mask) -> str:
+    words = [str(mask.method)] if str(mask.method) != "magnitude" else []
+    words += [str(mask.level)]
+    return " ".join(words + ([f"round {mask.round}, {mask.of.kind} {mask.of.begin}"] if mask.within else []))
+
+
+def _said(found: Found) -> str:
+    how = f"threshold {found.threshold:.4g}, " if found.threshold is not None else ""
+    line = f"{how}{found.mask.sum()} of {found.mask.size} prunable weights stay"
+    left, sizes = remaining(found.mask, found.network), kernel_sizes(found.network)
+    shares = sorted((count / size, name, count, size) for (name, count), size in zip(left.items(), sizes, strict=True))
+    least = ", ".join(f"{name} {count} of {size}" for _, name, count, size in shares[:LEAST])
+    empty = sum(count == 0 for _, _, count, _ in shares)
+    return (
+        line
+        + (f"; WARNING: nothing is left of {empty} kernel{'s' if empty > 1 else ''}" if empty else "")
+        + f"; least: {least}"
+    )
+
+
+def _found(home: Home, mask: Mask) -> Found:
+    return read_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
+
+
+def _compare(home: Home, as_json: bool) -> int:
+    """Pairs of equal density that differ in seed, method, round or point."""
+    there = [(mask, _found(home, mask)) for mask in made(home)]
+    rows: list[dict[str, Any]] = []
+    for (one, a), (other, b) in combinations(there, 2):
+        if a.mask.size == b.mask.size and abs(a.density - b.density) < 1e-3:
+            found = comparing.overlap(a.mask, b.mask, kernel_sizes(a.network))
+            names = {"one": f"{_title(one)} seed {one.of.origin}", "other": f"{_title(other)} seed {other.of.origin}"}
+            rows.append({**names, "density": a.density, **asdict(found)})
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    if not rows:
+        raise Refused(f"{home.root}: no two masks of one density yet; expected several seeds, methods or points")
+    table = Table("mask", "and", "remaining", "shared", "chance, counts per kernel", "chance")
+    for row in rows:
+        shares = (f"{row[key]:.1%}" for key in ("density", "shared", "chance_in_kernels", "chance"))
+        table.add_row(row["one"], row["other"], *shares)
+    progress.show(table)
+    return 0
+
+
+def _warm_up(worker: Worker) -> None:
+    """Saves the cells time, nothing more: what goes wrong here is said, and the masks are there all the same."""
+    began = time.monotonic()
+    try:
+        done = worker.warm_up()
+    except Exception as error:
+        console.print(f"not compiled ahead, every ticket does it for itself: {type(error).__name__}: {error}")
+        return
+    took = duration(time.monotonic() - began)
+    console.print(f"compiled ahead in {took}" if done else "nothing to compile ahead: there is no GPU here")

@@ -1,0 +1,105 @@
+"""The command `lottery plan`: trainings of a sweep, what is done, their predicted time, their job scripts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+
+from slurm import arrays, sbatch
+from slurm.sbatch import Job
+from sweep import progress
+from sweep.cli.find import RESULTS, Json, On, Override, Results, read_home
+from sweep.graph.home import Home
+from sweep.graph.state import missing, predicted_seconds
+from sweep.progress import console, duration
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One row of the plan."""
+
+    task: str
+    training: str  # its name in the pool
+    kind: str
+    generation: int
+    rewind: str
+    epochs: float
+    state: str
+    seconds: float | None  # None before the dense run was measured
+
+
+def plan(
+    experiment: str,
+    *overrides: Override,
+    on: On = "local",
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """The trainings of a sweep in the order they are handed out, what is done of them, their predicted time.
+
+    With --on slurm, the job scripts too.
+    Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
+    """
+    home = read_home(experiment, overrides, results)
+    cluster = home.experiment.cluster
+    predicted = predicted_seconds(home, cluster.gpus_per_cell) or {}
+    open_ = {training.name for training in missing(home)}
+    rows = [
+        Planned(
+            task=training.slug,
+            training=training.name,
+            kind=training.kind,
+            generation=training.generation,
+            rewind=str(training.begin),
+            epochs=training.epochs,
+            state="missing" if training.name in open_ else "done",
+            seconds=predicted.get(training.slug),
+        )
+        for training in home.graph
+    ]
+    to_come = [row for row in rows if row.state == "missing"]
+    seconds = [row.seconds for row in to_come if row.seconds is not None]
+    # no order of the tickets can end sooner
+    bound = max(sum(seconds) / sbatch.together(cluster), *seconds) if seconds else None
+    if json_:
+        found = {"folder": str(home.root), "at_least_seconds": bound, "trainings": [asdict(row) for row in rows]}
+        print(json.dumps(found, indent=1))
+        return 0
+    table = Table("training", "generation", "epochs", "", "predicted")
+    for row in rows:
+        length = duration(row.seconds) if row.seconds else "–"
+        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", row.state, length)
+    progress.show(table)
+    epochs = sum(row.epochs for row in to_come)
+    said = f"{len(rows)} trainings, {len(rows) - len(to_come)} of them done; {epochs:g} epochs to train"
+    if bound is not None:
+        said += (
+            f": {duration(sum(seconds))} one after the other at the dense run's speed; at least {duration(bound)} with "
+            f"{sbatch.together(cluster)} at a time (cluster: of the experiment)"
+        )
+    elif to_come:
+        said += "; times are predicted once the dense run has been measured"
+    console.print(said)
+    _say_replays(home)
+    if on == "slurm":
+        scripts(home, arrays.preview(home))
+    return 0
+
+
+def _say_replays(home: Home) -> None:
+    """Finished trainings that did not keep a point this experiment starts from."""
+    for training in home.graph:
+        if points := home.missing_points(training):
+            words = ", ".join(map(str, points))
+            console.print(
+                f"{training.slug}: its weights at {words} were not kept; it will be trained again up to there"
+            )
+
+
+def scripts(home: Home, chain: list[Job]) -> None:
+    """The job scripts as they are submitted, and the commands that would do it by hand."""
+    for job in chain:
+        console.print(f"--- {home.root / 'slurm' / job.name}.sh\n{job.text}")
+    console.print(f"submitted by:\n{sbatch.commands(home.root, chain)}" if chain else "nothing is missing")

@@ -1,0 +1,45 @@
+"""What several commands say."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from sweep.graph.home import Home
+from sweep.graph.plan import levels
+from sweep.graph.state import missing
+from sweep.training.schedule import peak_rate
+from sweep.work.worker import Failure
+
+
+def failed(failures: list[Failure]) -> int:
+    """Say what failed; the exit status that says so too."""
+    for failure in failures:
+        print(f"lottery: FAILED {failure.task}: {failure.reason}", file=sys.stderr)
+    return 0 if not failures else 2 if any(failure.refused for failure in failures) else 1
+
+
+def method(home: Home) -> str:
+    """The sweep in the words of the method, before it starts."""
+    experiment = home.experiment
+    recipe, prune = experiment.recipe, experiment.prune
+    scaled = (
+        f" (scaled from {recipe.learning_rate:g} at batch {recipe.reference_batch})" if recipe.reference_batch else ""
+    )
+    kinds = Counter(training.kind for training in home.graph)
+    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in ("dense", "ticket")) or "none"
+    marks = ", ".join(str(level) for level in dict.fromkeys(lv for how in prune.methods for lv in levels(prune, how)))
+    points = ", ".join(map(str, prune.rewind))
+    how = "; ".join(map(str, prune.methods)) + (f", in {prune.rounds} rounds" if prune.rounds > 1 else "")
+    return "\n".join(
+        [
+            f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing",
+            f"1. Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
+            f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
+            f"{recipe.schedule}. Weights are kept at {points}, at a ladder of early points and at the end.",
+            f"2. Masks: the weights of lowest score go ({how}: {marks}). Kernels only, never biases or batch norm.",
+            f"3. Tickets: mask × weights of the rewind point, trained from there to epoch {recipe.epochs}: "
+            f"{kinds['ticket']} trainings. Controls: {controls}.",
+            "4. Report: test accuracy at the last epoch against remaining weights.",
+        ]
+    )

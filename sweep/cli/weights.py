@@ -1,0 +1,74 @@
+"""The command `lottery weights`: the weights of any training at any point, in numbers and as a histogram."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from sweep import progress
+from sweep.cli.find import RESULTS, Json, Results, read_home
+from sweep.errors import Refused
+from sweep.experiment import point
+from sweep.progress import console
+from sweep.pruning.statistics import QUANTILES
+
+
+def weights(
+    experiment: str,
+    *words: Annotated[str, Parameter(help="A training, as lottery plan lists them, and fields to change")],
+    seed: Annotated[int | None, Parameter(help="Of the dense run, where no training is named")] = None,
+    at: Annotated[str, Parameter(help="Point: 0, 2ep, 500it or end")] = "end",
+    quantiles: Annotated[tuple[float, ...], Parameter(help="Between 0 and 1", consume_multiple=True)] = QUANTILES,
+    layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
+    out: Annotated[Path | None, Parameter(help="Folder for the figure; else the experiment's report")] = None,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Count, zeros, range, mean and quantiles of weights and of their magnitudes; prunable ones beside all.
+
+    Example: lottery weights dry_run ticket-q0.9-k0-seed0 --layers
+    """
+    from sweep.graph.mask_file import weights_at
+    from sweep.graph.weights import weight_statistics
+    from sweep.pruning.statistics import histogram
+    from sweep.report.figures import save, weight_figure
+
+    home = read_home(experiment, tuple(word for word in words if "=" in word), results)
+    named = [word for word in words if "=" not in word]
+    if len(named) > 1:
+        raise Refused(f"{' '.join(named)}: expected one training")
+    if seed not in (None, *home.experiment.seeds):
+        raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(home.experiment.seeds)}")
+    if not all(0 <= q <= 1 for q in quantiles):
+        raise Refused(f"--quantiles {' '.join(map(str, quantiles))}: expected numbers from 0 to 1")
+    training = home.training(named[0] if named else f"dense-seed{home.experiment.seeds[0] if seed is None else seed}")
+    where = point(at)
+    found = weight_statistics(home, training, layers, where, quantiles)
+    if json_:
+        print(json.dumps(found, indent=1))
+        return 0
+    whole = ("|prunable|", "prunable", "|all|", "all")
+    table = Table(f"{training.slug} at {where}", *whole)
+    for key in found["all"]:
+        table.add_row(key, *(_number(found[name][key]) for name in whole))
+    progress.show(table)
+    if layers:
+        wanted = [key for key in ("count", "zeros", "mean", "q0.6", "q0.9", "q0.99", "max") if key in found["all"]]
+        table = Table("kernel, |w|", *wanted)
+        for name, values in found.items():
+            if name.startswith("|") and name not in whole:
+                table.add_row(name.strip("|"), *(_number(values[key]) for key in wanted))
+        progress.show(table)
+    bins = histogram(weights_at(home, training, where)[1].kernels)
+    title = f"{home.experiment.name}, {training.slug} at {where}"
+    paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")
+    console.print("figure: " + ", ".join(map(str, paths)))
+    return 0
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,70 @@
+"""A pruning method in a word: `score`, `score/allocation`, `score/allocation@point`.
+
+magnitude          |θ| of the final weights, one ranking over all kernels
+magnitude@0        |θ| of the initialization
+magnitude/erk      the same score, Erdős–Rényi counts in every kernel
+magnitude/2:4      two of every four along the input channels: its density is its own
+snip, synflow      at the initialization, as published
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sweep.errors import Refused
+from sweep.experiment.point import END, Point, point
+from sweep.pruning.allocations import ALLOCATIONS, n_and_m
+from sweep.pruning.scores import SCORES
+
+
+@dataclass(frozen=True)
+class Method:
+    """
+    >>> str(method("lamp")), str(method("snip@0")), str(method("magnitude/erk@2ep"))
+    ('lamp', 'snip', 'magnitude/erk@2ep')
+    """
+
+    score: str = "magnitude"
+    allocation: str = "global"
+    at: Point = END
+
+    def __str__(self) -> str:
+        return self.score + (f"/{self.allocation}" if self.allocation != "global" else "") + self._at("@")
+
+    @property
+    def slug(self) -> str:
+        """For names of trainings, in front of the level; nothing for the plainest method."""
+        words = [self.score] if self.score != "magnitude" or self.allocation != "global" or self._at() else []
+        words += [self.allocation.replace(":", "of")] if self.allocation != "global" else []
+        return "-".join(words) + self._at("-at") + ("-" if words else "")
+
+    def _at(self, before: str = "@") -> str:
+        return f"{before}{self.at}" if self.at != point(SCORES[self.score].at) else ""
+
+    @property
+    def own_quantile(self) -> float | None:
+        """Of N:M, which fixes how much goes."""
+        pair = n_and_m(self.allocation)
+        return 1 - pair[0] / pair[1] if pair else None
+
+
+def method(text: object) -> Method:
+    """The method that is written so."""
+    right = f"score, score/allocation or score@point; scores are {', '.join(SCORES)}"
+    if not isinstance(text, str):
+        raise Refused(f"received {text!r}, expected {right}")
+    words, _, at = text.partition("@")
+    score, _, allocation = words.partition("/")
+    allocation = allocation or "global"
+    if score not in SCORES:
+        raise Refused(f"received {text!r}, expected {right}")
+    pair = n_and_m(allocation)
+    if allocation not in ALLOCATIONS and not (pair and 0 < pair[0] < pair[1]):
+        raise Refused(f"received {text!r}, expected an allocation out of {', '.join(ALLOCATIONS)} and N:M such as 2:4")
+    if score == "lamp" and allocation != "global":
+        raise Refused(
+            f"received {text!r}, expected magnitude/{allocation}: within a kernel lamp ranks as magnitude does"
+        )
+    if pair and SCORES[score].step < 1:
+        raise Refused(f"received {text!r}, expected a score that is taken once: N:M leaves no room for steps")
+    return Method(score, allocation, point(at) if "@" in text else point(SCORES[score].at))

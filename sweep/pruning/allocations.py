@@ -1,0 +1,122 @@
+"""Allocations: how many weights of every kernel stay, given how many stay in all. numpy in, numpy out.
+
+`scores` is one number per prunable weight, the lowest go first, of equal ones the earlier; `shapes` are those of the
+kernels. A weight scored −∞ is gone already and stays so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+Allocate = Callable[[Array, Sequence[Shape], float], Array]
+
+
+def count_pruned(quantile: float, count: int) -> int:
+    """How many of `count` weights go at `quantile`."""
+    return round(quantile * count)
+
+
+def lowest_out(scores: Array, going: int) -> Array:
+    """The mask that loses the `going` lowest scores.
+
+    >>> lowest_out(np.array([3.0, 1.0, 2.0, 1.0]), 2).tolist()
+    [True, False, True, False]
+    """
+    mask = np.ones(scores.size, bool)
+    mask[np.argsort(scores, kind="stable")[:going]] = False
+    return mask
+
+
+def whole(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+    """One ranking over all kernels."""
+    return lowest_out(scores, count_pruned(quantile, scores.size))
+
+
+def uniform(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+    """The same quantile of each kernel."""
+    return _each(scores, shapes, [count_pruned(quantile, prod(shape)) for shape in shapes])
+
+
+def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+    """Erdős–Rényi kernel (Evci et al. 2020): of a kernel stays a number ∝ in + out + height + width, or all of it.
+
+    Seats of a parliament by Webster's rule: the r-th best weight of a kernel has the key (r − ½) / (in + out + height +
+    width), and the lowest keys stay. So the count is exact, a kernel that would be denser than 1 is whole and leaves
+    the rest to others, and less in all is never more in one.
+
+    >>> mask = erk(np.arange(68.0), [(1, 1, 2, 2), (1, 1, 8, 8)], 0.5)
+    >>> int(mask[:4].sum()), int(mask[4:].sum())
+    (4, 30)
+    """
+    keys = []
+    for part, shape in zip(_split(scores, shapes), shapes, strict=True):
+        best_first = np.argsort(np.argsort(-part, kind="stable"), kind="stable")
+        keys.append(np.where(np.isneginf(part), np.inf, (best_first + 0.5) / sum(_ends(shape))))
+    return lowest_out(-np.concatenate(keys), count_pruned(quantile, scores.size))
+
+
+def _ends(shape: Shape) -> tuple[int, ...]:
+    """Inputs and outputs of one group, and the kernel's sides."""
+    if len(shape) == 2:
+        return shape
+    height, width, channels, filters = shape
+    return (1, channels, height, width) if filters == 1 and channels > 1 else (channels, filters, height, width)
+
+
+def n_of_m(n: int, m: int) -> Allocate:
+    """N:M: of every M consecutive weights along the input channels the N highest stay.
+
+    A kernel whose input channels are no multiple of M (stem, depthwise) stays whole, as hardware leaves it.
+    """
+
+    def allocate(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+        parts = []
+        for part, shape in zip(_split(scores, shapes), shapes, strict=True):
+            if not divides(shape, m):
+                parts.append(np.isfinite(part))
+                continue
+            inputs_last = np.moveaxis(part.reshape(shape), -2, -1)
+            rows = inputs_last.reshape(-1, m)
+            kept = np.ones_like(rows, bool)
+            np.put_along_axis(kept, np.argsort(rows, axis=1, kind="stable")[:, : m - n], False, axis=1)
+            parts.append(np.moveaxis(kept.reshape(inputs_last.shape), -1, -2).ravel())
+        return np.concatenate(parts)
+
+    return allocate
+
+
+def divides(shape: Shape, m: int) -> bool:
+    """Whether the input channels of a kernel are groups of m."""
+    return shape[-2] % m == 0 and not (len(shape) == 4 and shape[-1] == 1)
+
+
+def _split(scores: Array, shapes: Sequence[Shape]) -> list[Array]:
+    return np.split(scores, np.cumsum([prod(shape) for shape in shapes])[:-1])
+
+
+def _each(scores: Array, shapes: Sequence[Shape], going: Sequence[int]) -> Array:
+    parts = _split(scores, shapes)
+    return np.concatenate([lowest_out(part, n) for part, n in zip(parts, going, strict=True)])
+
+
+ALLOCATIONS: dict[str, Allocate] = {"global": whole, "uniform": uniform, "erk": erk}
+
+
+def n_and_m(word: str) -> tuple[int, int] | None:
+    """
+    >>> n_and_m("2:4"), n_and_m("global")
+    ((2, 4), None)
+    """
+    found = re.fullmatch(r"(\d+):(\d+)", word)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def allocation(word: str) -> Allocate:
+    pair = n_and_m(word)
+    return n_of_m(*pair) if pair else ALLOCATIONS[word]

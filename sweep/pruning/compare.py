@@ -1,0 +1,34 @@
+"""Two masks compared: how many weights they share, and how many they would share by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Shares of the smaller mask."""
+
+    shared: float  # also in the other
+    chance: float  # expected if both were drawn anywhere: |A|·|B| / n
+    chance_in_kernels: float  # expected if both were drawn with their counts in every kernel: Σ |A_l|·|B_l| / n_l
+
+
+def overlap(one: np.ndarray, other: np.ndarray, sizes: Sequence[int]) -> Overlap:
+    """
+    >>> overlap(np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 0], bool), [2, 2])
+    Overlap(shared=0.5, chance=0.5, chance_in_kernels=0.5)
+    """
+    smaller = min(int(one.sum()), int(other.sum()))
+    if not smaller:
+        return Overlap(0.0, 0.0, 0.0)
+    places = np.cumsum(sizes)[:-1]
+    counts = [np.array([part.sum() for part in np.split(mask, places)], np.float64) for mask in (one, other)]
+    return Overlap(
+        float((one & other).sum() / smaller),
+        float(one.sum() * other.sum() / one.size / smaller),
+        float((counts[0] * counts[1] / np.array(sizes)).sum() / smaller),
+    )

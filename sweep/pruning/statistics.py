@@ -1,0 +1,37 @@
+"""Statistics of weights: what a threshold would take away, before anything is pruned. numpy in, numpy out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# the 20 of the reference grid
+QUANTILES = (0.6, 0.65, 0.7, 0.75, 0.8, *(q / 100 for q in range(85, 100)))
+
+
+def statistics(values: np.ndarray, quantiles: Sequence[float] = QUANTILES) -> dict[str, float]:
+    """Count, zeros, range, mean and quantiles.
+
+    >>> statistics(np.array([-2.0, 0.0, 1.0]), [0.5])
+    {'count': 3, 'zeros': 1, 'min': -2.0, 'max': 1.0, 'mean': -0.3333333333333333, 'q0.5': 0.0}
+    """
+    return {
+        "count": int(values.size),
+        "zeros": int((values == 0).sum()),
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "mean": float(values.mean(dtype=np.float64)),
+        **{f"q{q:g}": float(v) for q, v in zip(quantiles, np.quantile(values, quantiles), strict=True)},
+    }
+
+
+def histogram(values: np.ndarray, bins: int = 60) -> list[dict[str, Any]]:
+    """Counts of log10 |w|, for the figure; zeros, which have none, are left out."""
+    magnitude = np.abs(values[values != 0])
+    if not magnitude.size:
+        return []
+    counts, edges = np.histogram(np.log10(magnitude), bins)
+    return [{"from": 10 ** float(a), "to": 10 ** float(b), "weights": int(n)}
+            for n, a, b in zip(counts, edges[:-1], edges[1:], strict=True)]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Gradients that scores look at, computed on the devices through the network that is trained.
+
+They are plain float32 on one device: they are taken once, and decide which weights there are.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import Weights
+from sweep.data import Images, augment
+from sweep.data.feed import feed
+from sweep.devices import first
+from sweep.training.program import Program
+
+Array = np.ndarray
+PER_CLASS = 10  # images, as published for SNIP and GraSP
+TEMPERATURE = 200.0  # by which GraSP divides the logits
+
+
+class DeviceGradients:
+    """Of the program's network, with what is not a kernel as in `weights`; images of the training split by seed."""
+
+    def __init__(self, program: Program, weights: Weights, seed: int) -> None:
+        self.program, self.network, self.seed = program, program.network, seed
+        self.others, self.statistics = tf.constant(weights.others), tf.constant(weights.statistics)
+        function = partial(tf.function, autograph=False)
+        self._of_loss, self._product, self._of_flow = map(function, (self._loss_gradient, self._hessian, self._flow))
+
+    def of_loss(self, kernels: Array) -> Array:
+        return self._mean(self._of_loss, kernels)
+
+    def hessian_product(self, kernels: Array) -> Array:
+        """H g = ∂(gᵀ g₀)/∂θ with g₀ = g held fixed, batch by batch."""
+        return self._mean(self._product, kernels)
+
+    def of_flow(self, kernels: Array) -> Array:
+        return np.asarray(self._of_flow(tf.constant(np.abs(kernels), tf.float64)).numpy())
+
+    def _mean(self, function: Any, kernels: Array) -> Array:
+        parts = [function(tf.constant(kernels, tf.float32), *batch).numpy() for batch in self._batches]
+        return np.asarray(np.mean(parts, axis=0))
+
+    @cached_property
+    def _batches(self) -> list[tuple[Any, Any]]:
+        """Ten images of every class, mixed, in equal batches of no more than the recipe's."""
+        split, dataset = self.program.dataset.train, self.program.dataset
+        labels = np.asarray(split.labels)
+        stream = np.random.Generator(np.random.Philox([self.seed, 2]))
+        found = [np.flatnonzero(labels == c) for c in range(dataset.classes)]
+        chosen = np.concatenate([stream.permutation(places)[:PER_CLASS] for places in found])
+        count = -(-chosen.size // self.program.recipe.batch)
+        each = chosen.size // count
+        chosen = np.sort(stream.permutation(chosen)[: count * each].reshape(count, each), axis=1)
+        return [self._read(rows) for rows in chosen]
+
+    def _read(self, rows: Array) -> tuple[Any, Any]:
+        dataset = self.program.dataset
+        split = dataset.train.take(rows)
+        if isinstance(split, Images):
+            batch: Any = (split.images, split.labels)
+        else:
+            source = feed(split, first(self.program.devices, 1), dataset.image_size, self.program.data.cache)
+            batch = next(iter(source.batches(np.arange(len(rows))[None], None)))
+        images, labels = self.program.pixels(batch)
+        return augment.normalised(images, dataset.mean, dataset.deviation, "float32"), labels
+
+    def _loss(self, kernels: Any, images: Any, labels: Any, temperature: float) -> Any:
+        weights = Weights(kernels, self.others, self.statistics)
+        logits, _ = self.network.apply(weights, images, True)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits / temperature))
+
+    def _loss_gradient(self, kernels: Any, images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(kernels)
+            loss = self._loss(kernels, images, labels, 1.0)
+        return tape.gradient(loss, kernels)
+
+    def _hessian(self, kernels: Any, images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch(kernels)
+            with tf.GradientTape() as inner:
+                inner.watch(kernels)
+                loss = self._loss(kernels, images, labels, TEMPERATURE)
+            gradient = inner.gradient(loss, kernels)
+            product = tf.reduce_sum(gradient * tf.stop_gradient(gradient))
+        return outer.gradient(product, kernels)
+
+    def _flow(self, kernels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(kernels)
+            total = self.network.flow(kernels)
+        return tape.gradient(total, kernels)

@@ -1,0 +1,60 @@
+"""Instability (Frankle et al. 2020): the error along the straight line between two trainings from one point.
+
+    instability = max over α of error(α θ₁ + (1 − α) θ₂) − (error(θ₁) + error(θ₂)) / 2
+
+on the test split, at 30 points with the ends among them. All numbers of the network lie on the line, the moving
+statistics of batch norm too. Under 2 points of error the two are linearly connected: the point is stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from models import Weights
+from sweep import files
+from sweep.experiment import END
+from sweep.graph.home import Home
+from sweep.graph.training import Line
+from sweep.hardware import circumstances
+from sweep.training.program import Program
+
+POINTS = 30
+
+
+def run_line(
+    home: Home, program: Program, line: Line, fingerprint: str, before_writing: Callable[[], None], points: int = POINTS
+) -> None:
+    """Evaluate the line, and leave its result."""
+    one, other = (files.read_snapshot(home.snapshot(end, END), program.network) for end in line.ends)
+    found = []
+    for share in np.linspace(0.0, 1.0, points, dtype=np.float32):
+        mixed = Weights(*(a + share * (b - a) for a, b in zip(one, other, strict=True)))
+        program.load(mixed)  # evaluated as they are: a moving average starts there too
+        found.append(program.evaluate(program.dataset.test))
+    errors = [1.0 - each["top1"] for each in found]
+    worst = int(np.argmax(errors))
+    result = {
+        "training": line.name,
+        "test": found[worst],  # at the worst point of the line
+        "validation": {},
+        "instability": instability(errors),
+        "errors": errors,
+        "epochs": 0,
+        "steps_per_epoch": program.steps,
+        "seconds": 0.0,
+        "devices": program.devices.replicas,
+        "fingerprint": fingerprint,
+        **circumstances(),
+    }
+    before_writing()
+    files.write_json(home.folder(line) / "result.json", result)
+
+
+def instability(errors: list[float]) -> float:
+    """
+    >>> round(instability([0.1, 0.5, 0.2]), 3)
+    0.35
+    """
+    return max(errors) - (errors[0] + errors[-1]) / 2
