@@ -90,6 +90,14 @@ def test_progress_resets_the_count_and_so_does_a_person(tmp_path):
     assert claim.take(tmp_path, restarts=0).starts == 3
 
 
+def test_forgiving_is_no_sign_of_life(tmp_path):
+    """Else whoever gets the task on another machine would wait for nobody."""
+    claim.take(tmp_path)
+    os.utime(tmp_path / "claim.json", (5, 5))
+    claim.forgive(tmp_path)
+    assert (tmp_path / "claim.json").stat().st_mtime == 5
+
+
 def test_without_a_limit_a_person_may_start_as_often_as_they_like(tmp_path):
     starts = [claim.take(tmp_path).starts for _ in range(20)]
     assert starts == list(range(1, 21))

@@ -237,7 +237,7 @@ def test_without_slurm_submission_is_refused_in_one_line(tmp_path, monkeypatch):
 def test_a_task_that_is_killed_again_and_again_fails_with_the_reason(slurm, trained):
     home = trained / "tiny"
     lottery("sweep", home, "cluster.restarts=1", "cluster.array_parallelism=1", "--on", "slurm")
-    victim = "ticket-q0.5-k0-seed0"
+    victim = "ticket-magnitude-uniform-q0.5-k0-seed0"
     killed: set[int] = set()
 
     def kill_it() -> bool:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tensorflow
 
 def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
     rows = csv_of(undisturbed).splitlines()
-    assert len(rows) == 1 + 1 + 4 and all(row.endswith(",done") for row in rows[1:])
+    assert len(rows) == 1 + 1 + 4 and all(",done,magnitude/uniform,1," in row or ",done,,," in row for row in rows[1:])
     assert {path.name for path in (undisturbed / "tiny" / "report").iterdir()} == {
         "report.html", "results.csv", "results.tex", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
     }  # fmt: skip
@@ -49,7 +49,7 @@ def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_fil
 
 
 def test_one_training_by_its_name_gives_what_the_sweep_gave(undisturbed, tiny_file, trained):
-    lottery("train", tiny_file, "ticket-q0.8-k1ep-seed0", "--results", trained)
+    lottery("train", tiny_file, "ticket-magnitude-uniform-q0.8-k1ep-seed0", "--results", trained)
     (done,) = trainings(trained, "ticket-*/result.json")
     (same,) = trainings(undisturbed, f"{done.parent.name}/result.json")
     assert json.loads(done.read_text())["test"] == json.loads(same.read_text())["test"]
