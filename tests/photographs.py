@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.shards.conftest import picture
+from tests.data.shards.conftest import picture
 from tests.sweeping import lottery
 
 SAMPLE = Path(__file__).parents[2] / "shared/data/imagenet-sample-500.tar"

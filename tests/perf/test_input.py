@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.data.shards.readers import together
 from tests.photographs import photograph_shards, photographs  # noqa: F401 - fixtures
-from tests.shards.readers import together
 from tests.sweeping import lottery
 
 pytestmark = [pytest.mark.perf, pytest.mark.tensorflow]

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from tests.test_page import browser, open_page, swept  # noqa: F401 - fixtures
+from tests.report.test_page import browser, open_page, swept  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.perf
 

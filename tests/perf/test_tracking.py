@@ -12,7 +12,7 @@ from sweep.experiment import Track
 from sweep.graph.home import Home
 from sweep.tracking import runs as tracking
 from tests import made_up
-from tests.test_tracking import KEY, anew, refusing, server  # noqa: F401 - fixtures
+from tests.tracking.test_tracking import KEY, anew, refusing, server  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.perf
 EPOCH = 1.13  # seconds: the shortest one known, ResNet-20 on CIFAR-10 with an H200

@@ -77,7 +77,7 @@ def work(text: str) -> list[str]:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_text_of_a_script_is_pinned(part):
-    """Where a change is meant, write the new text to tests/golden and read the difference."""
+    """Where a change is meant, write the new text to tests/slurm/golden and read the difference."""
     assert script(part, asking()) == (GOLDEN / f"{part}.sh").read_text()
 
 

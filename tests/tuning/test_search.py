@@ -105,7 +105,7 @@ def test_bayes_needs_the_server(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[1] / "experiments/sweeps").glob("*.yaml")), ids=lambda p: p.stem
+    "path", sorted((Path(__file__).parents[2] / "experiments/sweeps").glob("*.yaml")), ids=lambda p: p.stem
 )
 def test_the_searches_that_are_shipped_make_trials_of_the_experiments_of_their_name(path):
     from sweep.experiment import file as experiment_file

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.shards.conftest import picture
+from tests.data.shards.conftest import picture
 
 
 def test_random_windows_lie_inside_and_have_the_area_and_shape_they_should():

@@ -21,7 +21,7 @@ def test_the_imagenet_experiment_trains_on_four_devices_at_its_real_size(photogr
         "recipe.epochs": 1, "recipe.warmup_epochs": 0, "recipe.precision": "float32", "prune.rewind": "[0]",
         "prune.control_rewind": "[0]",
     }  # fmt: skip
-    file = Path(__file__).parents[2] / "experiments/imagenet_mobilenet_v2.yaml"
+    file = Path(__file__).parents[3] / "experiments/imagenet_mobilenet_v2.yaml"
     overrides = [f"{name}={value}" for name, value in fields.items()]
     lottery("train", file, *overrides, "--devices", 4, "--results", tmp_path)
     (metrics,) = tmp_path.glob("trainings/dense-*/metrics.jsonl")

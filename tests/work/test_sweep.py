@@ -43,7 +43,7 @@ def test_a_result_tells_its_circumstances(undisturbed):
 
 def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file, tmp_path):
     done = shutil.copytree(undisturbed, tmp_path / "done")
-    without = os.environ | {"PYTHONPATH": str(Path(__file__).parent / "without_tensorflow")}
+    without = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "without_tensorflow")}
     lottery("sweep", tiny_file, "--results", done, env=without)
     assert csv_of(done) == csv_of(undisturbed)
 

@@ -20,8 +20,8 @@ from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data
 from tests.conftest import tiny
-from tests.shards.conftest import SIZE
-from tests.shards.readers import together
+from tests.data.shards.conftest import SIZE
+from tests.data.shards.readers import together
 from tests.sweeping import LOTTERY, lottery
 from tests.trainings import assert_nothing_is_traced_later
 

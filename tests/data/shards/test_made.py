@@ -16,7 +16,7 @@ import pytest
 from sweep.data import open_dataset, shards
 from sweep.experiment import Data
 from tests.conftest import need
-from tests.shards.conftest import SIZE, content, images_of, picture, prepare, save, squared
+from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save, squared
 from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery
 
@@ -126,7 +126,7 @@ def test_imagenets_flat_validation_images_get_their_classes_from_the_devkit(sour
 
 
 def test_cifar_10_becomes_raw_shards_without_loss(tmp_path):
-    from tests.test_cifar10 import as_tar, binary_files, tiny_cifar
+    from tests.data.test_cifar10 import as_tar, binary_files, tiny_cifar
 
     prepare(as_tar(binary_files(), tmp_path / "cifar.tar.gz"), tmp_path / "dest", "--format", "raw")
     found = open_dataset(Data("shards", path=str(tmp_path / "dest"), crop="padded"))

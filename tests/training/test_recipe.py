@@ -15,7 +15,7 @@ from sweep.experiment import Recipe
 from sweep.experiment.file import load
 from sweep.training import schedule as recipes
 
-EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def rates(steps: int = 2, **fields) -> list[float]:

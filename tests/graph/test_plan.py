@@ -16,7 +16,7 @@ from sweep.graph.training import Mask, Start, Training
 from sweep.pruning.masks import Level
 from tests import made_up
 
-EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each control
     "cifar10_mobilenet_v2": {

@@ -13,7 +13,7 @@ from sweep.experiment import BEGINNING, END, Cluster, Data, Experiment, Method, 
 from sweep.experiment.file import dump, load
 from sweep.graph.plan import graph_of
 
-EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 # These never change: they name results that exist. Where one differs, take the change back, or give the changed
 # experiment a new file. The name of the first dense run, and a hash of the names of all trainings.
