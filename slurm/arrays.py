@@ -219,8 +219,8 @@ def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, 
     elif job.part in ("report", "rest"):
         needed = {training.slug for training in home.graph}
     submitted = {home.training(task).slug for one, _ in done for task in one.tasks}
-    elsewhere = sorted({_parent(live[task]) for task in needed - submitted if task in live})
-    return [*clauses, ("afterany", elsewhere)]
+    submitted_before = sorted({_parent(live[task]) for task in needed - submitted if task in live})
+    return [*clauses, ("afterany", submitted_before)]
 
 
 # What in an experiment makes sbatch say so.

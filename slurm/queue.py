@@ -42,7 +42,7 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
     wanted = set(elements)
     if not wanted:
         return {}
-    listed = _told(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
+    listed = _output(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
     seen = {
         one.job: one
         for job, state, reason, node in (line.split("|") for line in listed.splitlines())
@@ -52,11 +52,11 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
     forgotten = {_parent(job) for job in wanted - set(seen)}
     if forgotten:
         try:
-            kept = _told(["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,NodeList",
+            ended = _output(["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,NodeList",
                           f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
         except Refused:  # accounting is off: what squeue has forgotten has ended
             return seen
-        for job, state, node in (line.split("|") for line in kept.splitlines()):
+        for job, state, node in (line.split("|") for line in ended.splitlines()):
             for one in _elements(job, state.split()[0], "", node):
                 if one.job in wanted and not one.live:  # what squeue has forgotten does not live
                     seen.setdefault(one.job, one)
@@ -65,27 +65,27 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
 
 def submit(script: str, options: Sequence[str]) -> str:
     """The id of the job."""
-    return _told(["sbatch", "--parsable", *options, script]).strip().partition(";")[0]
+    return _output(["sbatch", "--parsable", *options, script]).strip().partition(";")[0]
 
 
 def cancel(jobs: Iterable[str]) -> None:
     if wanted := sorted(jobs):
-        _told(["scancel", *wanted])
+        _output(["scancel", *wanted])
 
 
 def set_time_limit(job: str, limit: str) -> None:
     """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
-    _told(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
+    _output(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
 
 
 def set_dependency(job: str, clause: str) -> None:
     """Of a job that waits."""
-    _told(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
+    _output(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
 
 
 def max_array_size() -> int:
     """Indices of an array lie under it."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _told(["scontrol", "show", "config"]), re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _output(["scontrol", "show", "config"]), re.MULTILINE)
     if not found:
         raise Refused("scontrol show config: no MaxArraySize in its answer")
     return int(found[1])
@@ -96,7 +96,7 @@ def submit_limit(qos: str) -> int | None:
     questions = [["assoc", f"user={_user()}", "format=MaxSubmitJobs"]]
     questions += [["qos", f"name={qos}", "format=MaxSubmitJobsPerUser"]] if qos else []
     try:
-        rows = "\n".join(_told(["sacctmgr", "--noheader", "--parsable2", "show", *words]) for words in questions)
+        rows = "\n".join(_output(["sacctmgr", "--noheader", "--parsable2", "show", *words]) for words in questions)
     except Refused:  # accounting is off
         return None
     return min((int(row) for row in rows.split() if row.isdigit()), default=None)
@@ -104,7 +104,7 @@ def submit_limit(qos: str) -> int | None:
 
 def waiting_or_running() -> int:
     """This user's jobs in the queue, every array element counted."""
-    return len(_told(["squeue", "--me", "--noheader", "--array", "--format=%i"]).splitlines())
+    return len(_output(["squeue", "--me", "--noheader", "--array", "--format=%i"]).splitlines())
 
 
 def _user() -> str:
@@ -113,7 +113,7 @@ def _user() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
-def _told(command: Sequence[str]) -> str:
+def _output(command: Sequence[str]) -> str:
     # inside a job, its own SLURM_… would become defaults of the jobs it submits
     clean = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:

@@ -91,8 +91,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     known = list(known)
     if not known:
         return ""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+    similar = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {similar[0]}?" if similar else f"; there are {', '.join(known)}"
 
 
 def _set(raw: dict[str, Any], override: str) -> None:

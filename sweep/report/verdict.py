@@ -133,10 +133,10 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
             f"weights, rewound to {' or '.join(points)}."
         )
     if seeds == 1:
-        near = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
+        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
         said = "Nothing can be said about spread from one seed."
-        if near:
-            least = min(near, key=lambda v: v.density)
+        if close:
+            least = min(close, key=lambda v: v.density)
             said += (
                 f" The sparsest ticket within {100 * margin:g} points of its dense run keeps {least.density:.1%} of "
                 f"the prunable weights (rewound to {least.rewind})."

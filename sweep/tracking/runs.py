@@ -46,7 +46,7 @@ class Run(Tracker):
 
     def epoch(self) -> None:
         if self.live:
-            with told("an epoch was not logged"):
+            with tolerated("an epoch was not logged"):
                 self._catch_up(self.last - 1)
 
     def _catch_up(self, until: int) -> None:
@@ -67,7 +67,7 @@ class Run(Tracker):
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def tolerated(what: str) -> Iterator[None]:
     """Whatever fails in wandb is said and does not fail the training: metrics.jsonl has it all."""
     try:
         yield
@@ -93,7 +93,7 @@ def tracked(home: Home, training: Training, folder: Path, hardware: str) -> Iter
         yield tracker
         failed = False
     finally:
-        with told("the run was not closed"):
+        with tolerated("the run was not closed"):
             tracker.close(failed)
 
 
