@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from slurm import jobs, queue, sbatch, status
+from slurm import jobs, launch, queue, sbatch, status
 from slurm.sbatch import Job
 from sweep.errors import Refused
 from sweep.graph import claim
@@ -78,16 +78,17 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
         if not wanted.any:
             return []
         chain = _chain(home, wanted)
-        scripts = sbatch.write_scripts(home.root, chain)
+        sbatch.write_scripts(home.root, chain)  # to be read; what runs is the same
         for training in wanted.trainings:
             if not home.done(training):
                 claim.forgive(home.folder(training))  # whoever submits it again gives it a new chance
         done: list[tuple[Job, str]] = []
         try:
-            for job, script in zip(chain, scripts, strict=True):
-                options = sbatch.dependency(_clauses(home, job, done, live))
-                done.append((job, queue.submit(str(script), options)))
-                jobs.record(home, *done[-1])
+            for job in chain:
+                after = sbatch.clause(_clauses(home, job, done, live))
+                number = launch.submit(job, home.root.resolve(), home.experiment.cluster, after)
+                done.append((job, number))
+                jobs.record(home, job, number, array=len(job.tasks) > 1)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]
@@ -198,7 +199,7 @@ def _live(home: Home) -> dict[str, str]:
         number: task
         for task, all_of_it in jobs.elements(home).items()
         for number in all_of_it
-        if task in jobs.SINGLE or not home.done(home.training(task)) or home.missing_points(home.training(task))
+        if task in sbatch.SINGLE or not home.done(home.training(task)) or home.missing_points(home.training(task))
     }
     return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
 

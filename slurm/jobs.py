@@ -9,11 +9,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slurm.sbatch import Job, logs_of
+from slurm.sbatch import SINGLE, Job, logs_of
 from sweep import files
 from sweep.graph.home import Home
-
-SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 
 
 @dataclass(frozen=True)
@@ -24,14 +22,15 @@ class Submitted:
     tasks: tuple[str, ...]  # of an array: the names of its trainings, by index
     indices: tuple[int, ...]
     at: float  # seconds since 1970
+    array: bool = True  # of trainings: one alone is no array where submitit submits it
 
 
 def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
 
-def record(home: Home, job: Job, id_: str) -> None:
-    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time())
+def record(home: Home, job: Job, id_: str, array: bool = True) -> None:
+    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array)
     files.append_line(path_of(home), asdict(line))
 
 
@@ -56,7 +55,7 @@ def elements(home: Home) -> dict[str, tuple[str, ...]]:
         if job.part in SINGLE and job.experiment == home.root.name:
             numbers.setdefault(job.part, []).append(job.id)
         for name, index in zip(job.tasks, job.indices, strict=False):
-            numbers.setdefault(name, []).append(f"{job.id}_{index}")
+            numbers.setdefault(name, []).append(f"{job.id}_{index}" if job.array else job.id)
     wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
     return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
 

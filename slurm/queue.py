@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sweep.errors import Refused
 
@@ -91,6 +92,22 @@ def max_array_size() -> int:
     return int(found[1])
 
 
+@cache
+def default_time(partition: str) -> str:
+    """The time limit of a job of this partition (of the default one) that asks for none; 0 where there is none."""
+    try:
+        shown = _output(["scontrol", "--oneliner", "show", "partition", *([partition] if partition else [])])
+    except Refused:  # no such partition: sbatch says so better
+        return "0"
+    for line in shown.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if partition or fields.get("Default") == "YES":
+            found = fields.get("DefaultTime", "NONE")
+            found = fields.get("MaxTime", "UNLIMITED") if found == "NONE" else found
+            return "0" if found == "UNLIMITED" else found
+    raise Refused("cluster.partition: this SLURM has no default partition; expected the name of one")
+
+
 def submit_limit(qos: str) -> int | None:
     """How many jobs this user may have in the queue; None where no limit is kept."""
     questions = [["assoc", f"user={_user()}", "format=MaxSubmitJobs"]]
@@ -124,11 +141,15 @@ def _output(command: Sequence[str]) -> str:
         raise Silent(f"{command[0]} did not answer within {PATIENCE:.0f} s") from None
     if done.returncode == 0:
         return done.stdout
-    said = " ".join((done.stderr or done.stdout).replace(f"{command[0]}: error: ", "").split())
-    said = said or f"exit status {done.returncode}"
+    raise refusal(command[0], (done.stderr or done.stdout) or f"exit status {done.returncode}")
+
+
+def refusal(program: str, text: str) -> Exception:
+    """What a program of SLURM that failed has said: that nobody answers, or that it will not."""
+    said = " ".join(text.replace(f"{program}: error: ", "").replace(f"{program}: ", "").split())
     if re.search(r"Unable to contact|Connection refused|Connection timed out|Socket timed out|not responding", said):
-        raise Silent(f"{command[0]}: {said}")
-    raise Refused(f"{command[0]}: {said}")
+        return Silent(f"{program}: {said}")
+    return Refused(f"{program}: {said}")
 
 
 def _parent(job: str) -> str:

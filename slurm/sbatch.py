@@ -21,6 +21,7 @@ from sweep.graph.training import Training
 from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
+SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,11 @@ def chain(
         jobs += arrays
     if masks and not any(job.name == "masks" for job in jobs):  # the dense runs alone are to be trained
         jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
-    report = f"{_lottery(experiment)} report {_quoted(folder)}"
-    last, work = ("report", [report]) if len(now) == len(missing) else ("rest", [*_rest(folder), report])
+    last = "report" if len(now) == len(missing) else "rest"
     trained = [job.name for job in jobs if job.tasks]
     waits = (("afterany", trained[-1] if trained else "cells"), ("afterany", "masks"))
     waits += tuple(("afterany", name) for name in trained if name.startswith("initial"))
-    return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, work))]
+    return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, command_of(experiment, folder, last)))]
 
 
 def _place(training: Training) -> tuple[int, bool]:
@@ -99,16 +99,32 @@ def _element_wise(part: Sequence[Training], before: Job) -> bool:
     )
 
 
-def _rest(folder: Path) -> list[str]:
-    """Submitting is refused while the queue is full: it is tried for an hour. Not in a container: it needs sbatch."""
-    command = f"lottery sweep {_quoted(folder)} --on slurm --untried"
-    return [f"for try in $(seq 12); do {command} && break || sleep 300; done"]
+def command_of(experiment: Experiment, folder: Path, name: str) -> str:
+    """What a job does, as a shell reads it: train, by its name; or make masks, report, submit the rest."""
+    lottery, where = _lottery(experiment), _quoted(folder)
+    if name == "masks":
+        return f"{lottery} masks {where}" + (" --warm-up" if _warms_up(experiment) else "")
+    if name == "report":
+        return f"{lottery} report {where}"
+    if name == "rest":
+        # submitting is refused while the queue is full: it is tried for an hour. Not in a container: it needs sbatch
+        again = f"for try in $(seq 12); do lottery sweep {where} --on slurm --untried && break || sleep 300; done"
+        return f"bash -c {shlex.quote(f'{again}; {lottery} report {where}')}"
+    return f"{lottery} train {where} {name} --restarts {experiment.cluster.restarts}"
 
 
 def dependency(clauses: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Options of sbatch that make a job wait. One whose turn can never come is cancelled, not left there for ever."""
-    text = ",".join(f"{how}:{':'.join(ids)}" for how, ids in clauses if ids)
+    text = clause(clauses)
     return [f"--dependency={text}", "--kill-on-invalid-dep=yes"] if text else []
+
+
+def clause(clauses: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """
+    >>> clause([("afterok", ["7"]), ("afterany", ["8", "9"]), ("afterany", [])])
+    'afterok:7,afterany:8:9'
+    """
+    return ",".join(f"{how}:{':'.join(ids)}" for how, ids in clauses if ids)
 
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
@@ -164,11 +180,13 @@ def ranges(indices: Sequence[int]) -> str:
 
 def _masks(experiment: Experiment, folder: Path, waits: tuple[tuple[str, str], ...]) -> Job:
     """Masks, and where a cell has another number of GPUs than the dense run: its step, compiled once for all cells."""
-    command = f"{_lottery(experiment)} masks {_quoted(folder)}"
-    gpus = gpus_of(experiment, cells=True)
-    warm = gpus != gpus_of(experiment, cells=False)
-    text = _script(experiment, folder, "masks", gpus if warm else 0, [f"{command} --warm-up" if warm else command])
+    gpus = gpus_of(experiment, cells=True) if _warms_up(experiment) else 0
+    text = _script(experiment, folder, "masks", gpus, command_of(experiment, folder, "masks"))
     return Job("masks", "masks", waits, text)
+
+
+def _warms_up(experiment: Experiment) -> bool:
+    return gpus_of(experiment, cells=True) != gpus_of(experiment, cells=False)
 
 
 def gpus_of(experiment: Experiment, cells: bool) -> int:
@@ -190,9 +208,8 @@ def _array(
     throttle = "" if dense else f"%{together(cluster)}"
     limit = cluster.dense_time_limit if dense else cluster.time_limit
     options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
-    command = f'{_lottery(experiment)} train {_quoted(folder)} "$task" --restarts {cluster.restarts}'
     gpus = gpus_of(experiment, cells=not dense)
-    text = _script(experiment, folder, base, gpus, _watched(command), options, names)
+    text = _script(experiment, folder, base, gpus, command_of(experiment, folder, '"$task"'), options, names)
     return Job(base if not number else f"{base}-{number + 1}", base, waits, text, tuple(names), tuple(range(len(part))))
 
 
@@ -205,7 +222,7 @@ def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
     cluster = experiment.cluster
     command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
     options = [*_time(cluster.dense_time_limit), f"--array={ranges(trials)}%{cluster.nodes}"]
-    text = _script(experiment, folder, "tune", cluster.gpus_per_node, _watched(command), options)
+    text = _script(experiment, folder, "tune", cluster.gpus_per_node, command, options)
     return Job("tune", "tune", (), text, (), tuple(trials))
 
 
@@ -219,14 +236,8 @@ def preparing_scripts(
     options = [*_time(cluster.time_limit), f"--array=0-{parts - 1}"]
     strictly = " --strict" if strict else ""
     return (
-        _script(experiment, folder, "prepare", 0, _watched(mine), options),
-        _script(
-            experiment,
-            folder,
-            "summary",
-            0,
-            [f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}'],
-        ),
+        _script(experiment, folder, "prepare", 0, mine, options),
+        _script(experiment, folder, "summary", 0, f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}'),
     )
 
 
@@ -235,35 +246,16 @@ def together(cluster: Cluster) -> int:
     return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
 
 
-def _watched(command: str) -> list[str]:
-    """Runs in the background, because bash handles a signal only between commands or in `wait`."""
-    return [
-        "warned= status=0",
-        """trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save""",
-        f"{command} &",
-        "work=$!",
-        'wait "$work" || status=$?',
-        'if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait',
-        "# saved itself in time (130), or was killed by a signal: another turn. 143: cancelled",
-        'again=; if [ "$status" -gt 128 ] && [ "$status" -lt 193 ]; then again=yes; fi',
-        'if [ "$status" = 143 ] || { [ "$status" = 130 ] && [ -z "$warned" ]; }; then again=; fi',
-        # the bare job id would requeue the whole array from its last element
-        "for try in ${again:+1 2 3 4 5}; do",
-        '    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60 || sleep 10',
-        "done",
-        'exit "$status"',
-    ]
-
-
 def _script(
     experiment: Experiment,
     folder: Path,
     part: str,
     gpus: int,
-    work: Sequence[str],
+    command: str,
     more: Sequence[str] = (),
     tasks: Sequence[str] = (),
 ) -> str:
+    """A few lines around `lottery supervise`."""
     cluster = experiment.cluster
     array = any(option.startswith("--array") for option in more)
     name = f"{part}-%a.out" if array and not tasks else f"{part}.out"
@@ -279,23 +271,18 @@ def _script(
         f"--cpus-per-task={cluster.cpus_per_gpu * max(gpus, 1)}",
         *([f"--gres=gpu:{gpus}", f"--mem={_times(cluster.memory_per_gpu, gpus)}"] if gpus else []),
         *more,
-        *([f"--signal=B:USR1@{cluster.warning_seconds}"] if array else []),
+        f"--signal=B:USR1@{cluster.warning_seconds}",
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
         f"--output={_pattern(logs / log)}",
         *cluster.options,
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
+    lines.append("trap '' USR1 USR2  # a warning before the work stands would end the job")
     if tasks:  # a log is named by the training and not by the job: a later job of it appends to the same
         lines += ["tasks=(", *(f"    {task}" for task in tasks), ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
                   f'exec >> {_quoted(logs)}/"$task.out" 2>&1']  # fmt: skip
-    return "\n".join([*lines, "set -eo pipefail", *cluster.setup, _banner(array), *work]) + "\n"
-
-
-def _banner(array: bool) -> str:
-    """A line in the log at every start, as later starts append to it."""
-    job = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" if array else "$SLURM_JOB_ID"
-    return f'echo "$(date -Is) job {job} on $SLURMD_NODENAME, start $((${{SLURM_RESTART_COUNT:-0}} + 1))"'
+    return "\n".join([*lines, "set -eo pipefail", *cluster.setup, f"exec lottery supervise {command}"]) + "\n"
 
 
 def _lottery(experiment: Experiment) -> str:

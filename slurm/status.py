@@ -27,7 +27,7 @@ def states(home: Home) -> Standing:
     numbers = jobs.elements(home)
     if not numbers:
         return Standing(states_of_files(home))
-    single = set(jobs.SINGLE)
+    single = set(sbatch.SINGLE)
     open_ = {task for task in numbers if task in single or not home.done(home.training(task))}
     try:
         seen = queue.ask(number for task in open_ for number in numbers[task])

@@ -29,6 +29,7 @@ for command in (
 ):  # fmt: skip
     app.command(command)
 app.command(cluster.sbatch_, name="sbatch")
+app.command(cluster.supervise_, name="supervise")
 app.command(bench.app)
 app.command(wandb.app)
 app.command(data.app)

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm import arrays, jobs, sbatch, status
+from slurm.supervise import supervise
 from sweep.cli.find import RESULTS, Override, Results, find, open_home, read_home
 from sweep.errors import Refused
 from sweep.progress import console
@@ -27,6 +28,16 @@ def sbatch_(experiment: str, *overrides: Override, results: Results = RESULTS) -
         console.print(str(path))
     console.print(f"\nsubmit them, each waiting for the one before:\n{sbatch.commands(home.root, chain)}")
     return 0
+
+
+def supervise_(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+    """In a job: run a command, pass SLURM's signals on to it, ask for another turn where it was saved or killed.
+
+    Example: lottery supervise lottery train cifar10_resnet20 dense-seed0
+    """
+    if not command:
+        raise Refused("supervise: expected a command to run")
+    return supervise(command)
 
 
 def retry(

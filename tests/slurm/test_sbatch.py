@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-import signal
 import subprocess
 from pathlib import Path
 
@@ -196,63 +195,29 @@ def test_the_dense_array_has_one_element_per_seed():
     assert option(script("dense", asking(seeds=(3, 5, 8))), "array") == "0-2"
 
 
-def bash(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run by bash, with commands that only repeat their arguments."""
-    fakes = 'lottery() { printf "%s\\n" "$@"; return "${RETURN:-0}"; }\nscontrol() { echo "scontrol $*"; }\n'
-    fakes += "sleep() { :; }\n"
-    environment = {"PATH": os.environ["PATH"], "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "0"} | environment
-    return subprocess.run(["bash"], input=fakes + text, text=True, capture_output=True, check=False, env=environment)
-
-
 @pytest.mark.parametrize(("task", "seed"), [("0", "3"), ("2", "8")])
 def test_every_element_trains_its_own_and_writes_its_own_log(task, seed, tmp_path):
+    """Run by bash, with a `lottery` that only repeats its arguments."""
     experiment = asking(Cluster(), seeds=(3, 5, 8))
-    folder = tmp_path / "a folder" / "small"
+    folder, programs = tmp_path / "a folder" / "small", tmp_path / "bin"
     sbatch.write_scripts(folder, [])
-    assert bash(script("dense", experiment, folder), SLURM_ARRAY_TASK_ID=task).stdout == ""
+    programs.mkdir()
+    (programs / "lottery").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (programs / "lottery").chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": task}
+    text = script("dense", experiment, folder)
+    done = subprocess.run(["bash"], input=text, text=True, capture_output=True, check=True, env=environment)
     name = graph_of(experiment)[f"dense-seed{seed}"].name
     heard = (tmp_path / "a folder" / "slurm" / "logs" / f"{name}.out").read_text().splitlines()
-    assert heard[1:5] == ["train", str(folder), name, "--restarts"]
+    assert done.stdout == "" and heard == ["supervise", "lottery", "train", str(folder), name, "--restarts", "5"]
 
 
-@pytest.mark.parametrize(
-    ("status", "again"),
-    [
-        (0, False),
-        (1, False),
-        (2, False),
-        (127, False),
-        (130, False),
-        (143, False),
-        (137, True),
-        (139, True),
-        (255, False),
-    ],
-)
-def test_only_what_was_killed_is_requeued_and_alone(status, again, tmp_path):
-    """130 without a warning: a person stopped it. 143: scancel."""
-    sbatch.write_scripts(tmp_path / "small", [])
-    text = script("cells", asking(Cluster()), tmp_path / "small")
-    assert bash(text, RETURN=str(status), SLURM_ARRAY_TASK_ID="3").returncode == status
-    (log,) = (tmp_path / "slurm" / "logs").iterdir()
-    assert ("scontrol requeue 17_3" in log.read_text()) == again
-
-
-def test_after_a_warning_the_work_is_told_to_save_and_goes_on_in_another_turn(tmp_path):
-    """A real signal to a real bash; the work takes half a second to save itself."""
-    text = script("cells", asking(Cluster())).replace("lottery train", "worker")
-    text = "\n".join(line for line in text.splitlines() if not line.startswith("exec "))
-    worker = "bash -c 'trap \"sleep 0.5; echo saved; exit 130\" USR1; echo ready; while :; do sleep 0.05; done'"
-    fakes = f'worker() {{ exec {worker}; }}\nscontrol() {{ echo "scontrol $*"; exit 0; }}\n'
-    process = subprocess.Popen(
-        ["bash", "-c", fakes + text], stdout=subprocess.PIPE, text=True,
-        env={"PATH": os.environ["PATH"], "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"},
-    )  # fmt: skip
-    assert process.stdout
-    while process.stdout.readline() != "ready\n":
-        pass
-    process.send_signal(signal.SIGUSR1)
-    assert process.communicate(timeout=20)[0].splitlines() == ["saved", "scontrol requeue 17_3"]
+@pytest.mark.parametrize("part", PARTS)
+def test_every_job_is_supervised_and_a_warning_during_its_setup_does_not_end_it(part):
+    lines = work(script(part, asking()))
+    assert lines[0].startswith("trap '' USR1 USR2") and lines.index("module load cuda") > 0
+    assert lines[-1].startswith("exec lottery supervise lottery ")
+    assert option(script(part, asking()), "signal") == "B:USR1@120"
 
 
 def test_a_log_is_named_by_the_cell_so_that_every_job_of_it_appends_to_the_same():
@@ -358,8 +323,8 @@ def test_where_elements_do_not_line_up_the_whole_generation_is_waited_for():
 
 def test_a_container_stands_before_every_command():
     experiment = asking(Cluster(container="apptainer exec --nv image.sif"))
-    for part in PARTS:
-        assert "apptainer exec --nv image.sif lottery " in script(part, experiment)
+    for part in PARTS:  # the supervisor stands outside: it needs squeue and scontrol
+        assert "exec lottery supervise apptainer exec --nv image.sif lottery " in script(part, experiment)
 
 
 def test_the_commands_submit_the_scripts_each_after_the_one_before_and_keep_folders_with_spaces_whole():

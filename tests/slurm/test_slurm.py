@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from slurm import arrays, queue
+from slurm import arrays, jobs, queue
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
@@ -51,7 +51,7 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
     monkeypatch.setattr(queue, "_output", lambda command: asked.append(command[0]) or told(command))
     open_home(home.experiment, home.root)
     arrays.submit(home)
-    assert asked.count("sbatch") == 3 and len(asked) <= 8, asked
+    assert len(jobs.own(home)) == 3 and len(asked) <= 8, asked
     asked.clear()
     states = status_of(home.root)
     assert asked == ["squeue"], "however many cells there are"

@@ -16,6 +16,7 @@
 #SBATCH --output=results/slurm/logs/small-dense.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
+trap '' USR1 USR2  # a warning before the work stands would end the job
 tasks=(
     dense-seed0-016722b7ae
 )
@@ -24,17 +25,4 @@ exec >> results/slurm/logs/"$task.out" 2>&1
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
-echo "$(date -Is) job ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-warned= status=0
-trap 'warned=yes; kill -USR1 "$work"' USR1  # the time is nearly up: save
-lottery train results/small "$task" --restarts 5 &
-work=$!
-wait "$work" || status=$?
-if [ "$warned" ]; then status=0; wait "$work" || status=$?; fi  # the signal ended the first wait
-# saved itself in time (130), or was killed by a signal: another turn. 143: cancelled
-again=; if [ "$status" -gt 128 ] && [ "$status" -lt 193 ]; then again=yes; fi
-if [ "$status" = 143 ] || { [ "$status" = 130 ] && [ -z "$warned" ]; }; then again=; fi
-for try in ${again:+1 2 3 4 5}; do
-    scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" && sleep 60 || sleep 10
-done
-exit "$status"
+exec lottery supervise lottery train results/small "$task" --restarts 5

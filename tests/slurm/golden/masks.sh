@@ -8,13 +8,14 @@
 #SBATCH --cpus-per-task=12
 #SBATCH --gres=gpu:2
 #SBATCH --mem=80G
+#SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=results/slurm/logs/small-masks.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
+trap '' USR1 USR2  # a warning before the work stands would end the job
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
-echo "$(date -Is) job $SLURM_JOB_ID on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-lottery masks results/small --warm-up
+exec lottery supervise lottery masks results/small --warm-up

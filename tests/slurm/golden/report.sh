@@ -6,13 +6,14 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=6
+#SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=results/slurm/logs/small-report.out
 #SBATCH --constraint=a100
 #SBATCH --exclusive
+trap '' USR1 USR2  # a warning before the work stands would end the job
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
-echo "$(date -Is) job $SLURM_JOB_ID on $SLURMD_NODENAME, start $((${SLURM_RESTART_COUNT:-0} + 1))"
-lottery report results/small
+exec lottery supervise lottery report results/small

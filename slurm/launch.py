@@ -1,0 +1,105 @@
+"""submitit starts the jobs of a chain. What runs in each is the supervisor, with the command of the plain script.
+
+submitit launches and nothing more: files and squeue say what is done and what lives. What is pickled is the name of the
+class below and two words, never code or weights, so a task that waits runs the program as it is when its turn comes.
+
+How submitit is set up, and why (docs/architecture.md): its Python is the batch process itself, with neither bash nor
+srun in between, so that SLURM's warning reaches the supervisor alone; its own handlers, which would requeue by
+themselves, are replaced inside the call; the end is SystemExit, so that no result is pickled and the job keeps the
+status of its work.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from slurm import queue, sbatch
+from slurm.sbatch import Job
+from slurm.supervise import supervise
+from sweep.errors import Refused
+from sweep.experiment import Cluster
+from sweep.experiment import file as experiment_file
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job or an array element: the folder of an experiment, and the name of a training, or masks, report, rest."""
+
+    folder: str
+    name: str
+
+    def __call__(self) -> NoReturn:
+        folder = Path(self.folder)
+        experiment = experiment_file.load(folder / "experiment.yaml")
+        name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else self.name
+        log = sbatch.logs_of(folder.parent) / f"{name}.out"
+        # the command `lottery` of the installation that submitted this
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        sys.exit(supervise(["bash", "-c", f"exec {sbatch.command_of(experiment, folder, self.name)}"], log))
+
+
+def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
+    """Submit a job of the chain; its number. It asks for what the plain script asks for."""
+    import submitit
+    from submitit.core.utils import FailedJobError
+
+    place = private(folder / "slurm" / "submitit")
+    asked = options_of(job)
+    throttle = int(asked.pop("array", "0").partition("%")[2] or len(job.tasks) or 1)
+    if "time" not in asked:  # submitit always writes one; the partition's would be taken otherwise
+        asked["time"] = queue.default_time(cluster.partition)
+    asked |= {"kill-on-invalid-dep": "yes"} if after else {}
+    for name in ("output", "open-mode", "nodes", "ntasks"):
+        asked.pop(name, None)
+    with without_own_job():
+        executor = submitit.SlurmExecutor(place, python=f"exec {shlex.quote(sys.executable)}")
+        executor.update_parameters(
+            nodes=1, ntasks_per_node=1, array_parallelism=throttle, use_srun=False, stderr_to_stdout=True,
+            setup=["trap '' USR1 USR2", "set -eo pipefail", *cluster.setup], dependency=after or None,
+            additional_parameters={key: True if value == "" else value for key, value in asked.items()},
+        )  # fmt: skip
+        try:
+            # submitit prints what sbatch says besides raising it
+            with redirect_stderr(io.StringIO()):
+                started = executor.submit_array([Task(str(folder), name) for name in job.tasks or (job.part,)])
+        except FailedJobError as error:
+            raise queue.refusal("sbatch", str(error)) from None
+    return str(started[0].job_id).partition("_")[0]
+
+
+def options_of(job: Job) -> dict[str, str]:
+    """What its plain script asks SLURM for."""
+    words = [shlex.split(line.removeprefix("#SBATCH "))[0] for line in job.text.splitlines() if line[:7] == "#SBATCH"]
+    pairs = (word.removeprefix("--").partition("=") for word in words)
+    return {name: value for name, _, value in pairs}
+
+
+def private(folder: Path) -> Path:
+    """A folder for pickles: whoever can write there runs code as the one who submits."""
+    if set("%\\") & set(str(folder)):
+        raise Refused(f"{folder}: submitit takes no % and no backslash in the name of a folder; move the results, or "
+                      "submit the scripts of `lottery sbatch` by hand")  # fmt: skip
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+@contextmanager
+def without_own_job() -> Iterator[None]:
+    """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
+    own = {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "SBATCH_"))}
+    own.pop("SLURM_CONF", None)
+    for name in own:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(own)
