@@ -145,13 +145,19 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
         accuracy += f" ± {100 * one.accuracy.half:.2f}" if one.accuracy.half is not None else ""
         cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), accuracy, difference, one.outcome)
         table.add_row(*((one.method,) if several else ()), *cells)
-    progress.show(table)
+    if found:
+        progress.show(table)
     for (kind, method, _, _, rewind), group in _control_groups(rows):
         scores = mean(row.test_top1 for row in group)
         console.print(
             f"{kind}{f', {method}' if several else ''}, {group[0].density:.1%} left, from {rewind}: {scores:.2%}"
         )
-    console.print(f"{answer(found, margin)}\n{rule(margin)}")
+    for row in rows:
+        if row.instability is not None:
+            of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
+            console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
+    if found or not any(row.instability is not None for row in rows):
+        console.print(f"{answer(found, margin)}\n{rule(margin)}")
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")
