@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import math
+import os
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -135,6 +136,22 @@ def cancel(home: Home, only: Collection[str] | None = None) -> list[str]:
     live = {task: job for task, job in _live(home).items() if only is None or task in only}
     queue.cancel(live.values() if only is not None else {_parent(job) for job in live.values()})
     return sorted(live)
+
+
+def refuse_live(home: Home) -> None:
+    """Before a sweep here or under MPI: what the cluster has of it would be begun twice, and its chain falls apart."""
+    if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job it is the cluster that asks
+        return
+    try:
+        live = _live(home)
+    except queue.Silent as error:
+        raise Refused(f"{home.root}: was submitted to SLURM, which does not answer ({error}); expected it to, or "
+                      "--take-over to train here whatever it does") from None  # fmt: skip
+    except Refused:  # no SLURM here: a copy of the results elsewhere
+        return
+    if live:
+        raise Refused(f"{home.root}: {len(live)} of its jobs wait or run on SLURM ({', '.join(sorted(live)[:3])}, …); "
+                      f"follow them with lottery status, or lottery cancel {home.root} and --take-over")  # fmt: skip
 
 
 def limit_times(home: Home) -> str:

@@ -37,13 +37,14 @@ class Seen:
 def ask(elements: Iterable[str]) -> dict[str, Seen]:
     """Those of the jobs and array elements that SLURM knows of.
 
-    squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so
-    it is asked, once for all, only about what squeue has forgotten.
+    squeue is the truth about what lives, whoever submitted it: a results folder may have two owners. Accounting lags
+    behind it and calls a requeued task failed for seconds, so it is asked, once for all, only about what squeue has
+    forgotten.
     """
     wanted = set(elements)
     if not wanted:
         return {}
-    listed = _output(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
+    listed = _output(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
     seen = {
         one.job: one
         for job, state, reason, node in (line.split("|") for line in listed.splitlines())
@@ -53,8 +54,8 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
     forgotten = {_parent(job) for job in wanted - set(seen)}
     if forgotten:
         try:
-            ended = _output(["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,NodeList",
-                          f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
+            ended = _output(["sacct", "--noheader", "--parsable2", "--allocations", "--allusers",
+                             "--format=JobID,State,NodeList", f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
         except Refused:  # accounting is off: what squeue has forgotten has ended
             return seen
         for job, state, node in (line.split("|") for line in ended.splitlines()):

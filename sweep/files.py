@@ -126,10 +126,13 @@ def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """One more line of JSON, on the disk when this returns."""
+    """One more line of JSON, on the disk when this returns. A last line that a kill or a full disk cut off goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as f:
-        f.write(json.dumps(line) + "\n")
+    with open(path, "a+b") as f:
+        f.seek(0)
+        whole = f.read().rfind(b"\n") + 1
+        f.truncate(whole)
+        f.write(json.dumps(line).encode() + b"\n")
         f.flush()
         os.fsync(f.fileno())
 

@@ -12,7 +12,7 @@ from slurm.sbatch import Job
 from sweep import progress
 from sweep.cli.find import RESULTS, Json, On, Override, Results, read_home
 from sweep.graph.home import Home
-from sweep.graph.state import missing, predicted_seconds
+from sweep.graph.state import cost_of, missing, predicted_seconds
 from sweep.progress import console, duration
 
 
@@ -64,7 +64,12 @@ def plan(
     # no order of the tickets can end sooner
     bound = max(sum(seconds) / sbatch.together(cluster), *seconds) if seconds else None
     if json_:
-        found = {"folder": str(home.root), "at_least_seconds": bound, "trainings": [asdict(row) for row in rows]}
+        found = {
+            "folder": str(home.root),
+            "at_least_seconds": bound,
+            "cost": asdict(cost_of(home)),
+            "trainings": [asdict(row) for row in rows],
+        }
         print(json.dumps(found, indent=1))
         return 0
     table = Table("training", "generation", "epochs", "", "predicted")
@@ -82,6 +87,7 @@ def plan(
     elif to_come:
         said += "; times are predicted once the dense run has been measured"
     console.print(said)
+    console.print(str(cost_of(home)))
     _say_replays(home)
     if on == "slurm":
         scripts(home, arrays.preview(home))

@@ -89,6 +89,7 @@ def sweep(
     wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
     untried: Annotated[bool, Parameter(help="With --on slurm: only what was never submitted")] = False,
+    take_over: Annotated[bool, Parameter(help="Train here what waits or runs on a cluster; cancel that first")] = False,
     quiet: Quiet = False,
     results: Results = RESULTS,
 ) -> int:
@@ -110,6 +111,8 @@ def sweep(
             console.print(method(home))
         return home
 
+    if on != "slurm" and not take_over:
+        arrays.refuse_live(read_home(experiment, overrides, results))
     if on == "local":
         return _sweep(opened(), Local(jobs, devices, quiet), quiet)
     if on == "mpi":

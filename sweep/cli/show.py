@@ -21,6 +21,7 @@ from sweep.cli.masks import summary
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import Home
+from sweep.graph.state import cost_of
 from sweep.progress import console, duration
 from sweep.report.verdict import MARGIN, answer, rule, verdicts
 
@@ -90,6 +91,7 @@ def _summary(home: Home, standing: Standing) -> str:
     if left:
         end = datetime.now() + timedelta(seconds=left)
         parts.append(f"end not before {end:%Y-%m-%d %H:%M} ({duration(left)})")
+    parts.append(str(cost_of(home)))
     return ", ".join(parts) + f"  ({home.root})" + (f"\n{standing.silence}" if standing.silence else "")
 
 

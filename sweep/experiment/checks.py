@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from sweep.errors import Refused
 from sweep.experiment.fields import Experiment
 from sweep.experiment.point import END
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 RESERVED = ("trainings", "masks", "compiled", "slurm", "reference")  # folders beside those of experiments
 
 
@@ -19,8 +21,8 @@ def check(e: Experiment) -> None:
         if not ok:
             raise Refused(f"{where}: received {received}, expected {right}")
 
-    need(bool(re.fullmatch(r"[\w.+-]+", e.name)) and not e.name.startswith("."), "name", repr(e.name),
-         "letters, digits, - and _: it names a folder")  # fmt: skip
+    need(bool(re.fullmatch(r"[\w.+-]+", e.name)) and e.name[0] not in ".-", "name", repr(e.name),
+         "letters, digits, - and _, not first -: it names a folder")  # fmt: skip
     need(
         e.name not in RESERVED, "name", repr(e.name), f"another name: {', '.join(RESERVED)} hold what experiments share"
     )
@@ -112,6 +114,14 @@ def check(e: Experiment) -> None:
     need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")
     need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
+    for field in dataclasses.fields(c):
+        value = getattr(c, field.name)
+        for text in value if isinstance(value, tuple) else (value,):
+            need(not (isinstance(text, str) and _CONTROL.search(text)), f"cluster.{field.name}", repr(text),
+                 "no line breaks or other control characters: it becomes a line of a script")  # fmt: skip
+    for option in c.options:
+        need(bool(re.fullmatch(r"--[a-z][a-z-]*(=.+)?", option)), "cluster.options", repr(option),
+             "--name or --name=value, as in --constraint=a100")  # fmt: skip
     for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
     for name in ("array_parallelism", "restarts"):
@@ -119,7 +129,30 @@ def check(e: Experiment) -> None:
     for name in ("time_limit", "dense_time_limit"):
         need(not getattr(c, name) or bool(re.fullmatch(r"\d+|(\d+-)?\d+(:\d+){1,2}|\d+-\d+", getattr(c, name))),
              f"cluster.{name}", repr(getattr(c, name)), "minutes, H:M:S or D-H:M:S")  # fmt: skip
+        seconds = seconds_of(getattr(c, name))
+        need(seconds is None or c.warning_seconds < seconds, "cluster.warning_seconds", c.warning_seconds,
+             f"less than cluster.{name} ({getattr(c, name)}): else a task is warned before it begins")  # fmt: skip
+    need(c.price_per_gpu_hour >= 0, "cluster.price_per_gpu_hour", c.price_per_gpu_hour, "0 (unknown) or more")
     need(bool(re.fullmatch(r"\d+[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
          "a size as SLURM writes it, such as 32G")  # fmt: skip
     need(c.gpus_per_node % c.gpus_per_cell == 0, "cluster.gpus_per_cell", c.gpus_per_cell,
          f"a divisor of gpus_per_node ({c.gpus_per_node})")  # fmt: skip
+
+
+def seconds_of(limit: str) -> int | None:
+    """A time limit as SLURM writes it; None where there is none.
+
+    >>> [seconds_of(text) for text in ("90", "1:30", "02:00:00", "1-12", "1-12:30", "")]
+    [5400, 90, 7200, 129600, 131400, None]
+    """
+    if not limit:
+        return None
+    days, dash, rest = limit.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:  # days-hours[:minutes[:seconds]]
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    elif len(parts) == 1:
+        hours, minutes, seconds = 0, parts[0], 0
+    else:  # minutes:seconds, or hours:minutes:seconds
+        hours, minutes, seconds = ((0, *parts) if len(parts) == 2 else parts)[:3]
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds

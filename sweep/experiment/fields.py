@@ -113,6 +113,7 @@ class Cluster:
     restarts: int = 5  # of a task that gets no further, before it counts as failed
     options: tuple[str, ...] = ()  # further #SBATCH options, such as --constraint=a100
     setup: tuple[str, ...] = ()  # lines before the work, such as module load cuda
+    price_per_gpu_hour: float = 0.0  # in any currency; 0 = unknown
     container: str = ""  # before every lottery command, such as apptainer exec --nv image.sif
 
 

@@ -94,6 +94,39 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
     }
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Device-hours of an experiment's trainings, and at a price per hour their cost."""
+
+    spent: float
+    to_come: float | None  # None before the dense run was measured
+    price: float
+
+    def __str__(self) -> str:
+        said = f"{self.spent:.3g} device-hours{self._money(self.spent)} spent"
+        if self.to_come is None:
+            return said
+        return f"{said}, {self.to_come:.3g}{self._money(self.to_come)} to come"
+
+    def _money(self, hours: float) -> str:
+        return f" ({hours * self.price:,.2f})" if self.price else ""
+
+
+def cost_of(home: Home) -> Cost:
+    """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
+    spent, devices = 0.0, 1
+    for training in home.graph:
+        path = home.folder(training) / "result.json"
+        if path.exists():
+            result = files.read_json(path)
+            spent += result.get("seconds", 0.0) * result.get("devices", 1) / 3600
+            devices = max(devices, result.get("devices", 1)) if training.kind == "dense" else devices
+    each = epoch_seconds(home)
+    epochs = sum(training.epochs for training in home.graph if not home.done(training))
+    to_come = each * devices * epochs / 3600 if each is not None else None
+    return Cost(spent, to_come, home.experiment.cluster.price_per_gpu_hour)
+
+
 def _dense_devices(home: Home) -> int:
     results = [home.folder(training) / "result.json" for training in home.graph.dense]
     return max((files.read_json(path)["devices"] for path in results if path.exists()), default=1)

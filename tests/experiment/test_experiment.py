@@ -345,6 +345,15 @@ REFUSED_OVERRIDES = {
     "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected more than 0 and less than 1"),
     "no rate to tune at": ("prune.finetune=[2ep]", "expected a schedule whose last rate is not 0 (recipe.schedule is"),
     "late retraining": ("prune.lr_rewind=[4ep]", "prune.lr_rewind: received 4ep, expected a point from 0 to 3ep"),
+    "a line break": ('cluster.partition="a\\nb"', "cluster.partition: received 'a\\nb', expected no line breaks"),
+    "a line break in an option": ('cluster.options=["--hold\\ntouch x"]', "expected no line breaks or other control"),
+    "a short option": ('cluster.options=["-C a100"]', "cluster.options: received '-C a100', expected --name or"),
+    "warned before it begins": (
+        "cluster={time_limit: '2', warning_seconds: 120}",
+        "expected less than cluster.time_limit",
+    ),
+    "a name that is an option": ("name=-x", "name: received '-x', expected letters, digits"),
+    "a price below nothing": ("cluster.price_per_gpu_hour=-1", "cluster.price_per_gpu_hour: received -1.0, expected 0"),
     "memory in words": ("cluster.memory_per_gpu=lots", "cluster.memory_per_gpu: received 'lots', expected a size"),
     "cell across nodes": ("cluster.gpus_per_cell=3", "cluster.gpus_per_cell: received 3, expected a divisor"),
 }

@@ -318,3 +318,13 @@ def test_opening_an_unchanged_folder_writes_nothing(tmp_path):
     open_home(made_up.experiment(), tmp_path)
     after = (tmp_path / "experiment.yaml").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_line_that_was_cut_off_is_gone_when_the_next_is_written(tmp_path):
+    path = tmp_path / "jobs.jsonl"
+    store.append_line(path, {"id": 1})
+    with open(path, "a") as f:
+        f.write('{"id": 2, "par')  # a kill, or a full disk
+    assert store.read_lines(path) == [{"id": 1}]
+    store.append_line(path, {"id": 3})
+    assert store.read_lines(path) == [{"id": 1}, {"id": 3}]

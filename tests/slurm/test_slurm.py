@@ -137,6 +137,19 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
     until(lambda: len(ran(home)) == 4, 120)
 
 
+@pytest.mark.tensorflow
+def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it_over(slurm, tmp_path):
+    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+    submit(file, home)
+    words = ("sweep", file, "--results", home.pool)
+    (line,) = lottery(*words, check=2).stderr.splitlines()
+    assert "jobs wait or run on SLURM" in line and "lottery cancel" in line and "--take-over" in line
+    assert not [*home.pool.glob("trainings/ticket-*/claim.json")]
+    lottery("cancel", home.root)
+    until(lambda: not slurm.queue())
+    assert "truncated" in lottery(*words, "--take-over", check=2).stderr, "it goes to work, on made-up snapshots"
+
+
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1)
     words = [sys.executable, "-m", "sweep.cli", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
