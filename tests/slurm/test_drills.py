@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,25 +47,36 @@ def undisturbed_csv(file: Path, tmp_path: Path, dense: Path | None = None) -> st
 
 
 def running(home: Path) -> list[str]:
-    """Cells that have begun and are far from their end."""
+    """Cells that have begun and are far from their end. Of what a person submitted nobody knows that it runs."""
     return [
         task for task, row in status_of(home).items()
-        if row["state"] == "running" and 0 < row["epoch"] <= 10 and not task.startswith("dense")
+        if row["state"] in ("running", "begun") and 0 < row["epoch"] <= 10 and not task.startswith("dense")
     ]  # fmt: skip
+
+
+def submitted(way: str, file: Path, results: Path) -> None:
+    """By the command, which uses submitit; or as a person submits the plain scripts."""
+    if way == "submitit":
+        lottery("sweep", file, "--on", "slurm", "--results", results)
+        return
+    said = lottery("sbatch", file, "--results", results).stdout
+    commands = said.partition("each waiting for the one before:\n")[2]
+    subprocess.run(["bash", "-e"], input=commands, text=True, check=True)
 
 
 def claim(home: Path, task: str) -> dict[str, Any]:
     return json.loads((home_of(home).folder_of(task) / "claim.json").read_text())
 
 
-def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_path):
+@pytest.mark.parametrize("way", ["submitit", "scripts"])
+def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, tmp_path):
     """Each disturbance hits a cell in the middle of its training, which must then have been begun again."""
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
     experiment = steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
     file = written(experiment, tmp_path)
     expected = undisturbed_csv(file, tmp_path)
     results = tmp_path / "disturbed"
-    lottery("sweep", file, "--on", "slurm", "--results", results)
+    submitted(way, file, results)
     home = results / "tiny"
     chance = random.Random(5)
     cancelled: list[str] = []
@@ -92,7 +104,8 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_pat
     def restart_controller(task: str) -> None:
         slurm.restart_controller()
 
-    disturbances: list[Callable[[str], None]] = [kill_task, requeue, preempt, lose_node, cancel, restart_controller]
+    disturbances: list[Callable[[str], None]] = [kill_task, requeue, preempt, lose_node, restart_controller]
+    disturbances += [cancel] if way == "submitit" else []  # what a person submitted, a person submits again
     chance.shuffle(disturbances)
     for disturb in disturbances:
         hit: list[str] = []
@@ -103,9 +116,10 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(slurm, tmp_pat
         if disturb not in (cancel, restart_controller):
             until(lambda task=task, starts=starts: claim(home, task)["starts"] > starts, 120)
     until(lambda: not slurm.queue(), 600)
-    assert [task for task, row in status_of(home).items() if row["state"] == "lost"] == cancelled
-    assert "cells, 1 tasks" in lottery("retry", home).stdout
-    until(lambda: not slurm.queue(), 300)
+    if way == "submitit":
+        assert [task for task, row in status_of(home).items() if row["state"] == "lost"] == cancelled
+        assert "cells, 1 tasks" in lottery("retry", home).stdout
+        until(lambda: not slurm.queue(), 300)
     assert csv_of(results) == expected
     for path in trainings(results, "ticket-*/metrics.jsonl"):
         epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
