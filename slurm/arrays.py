@@ -89,7 +89,7 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
                 after = sbatch.clause(_clauses(home, job, done, live))
                 number = launch.submit(job, home.root.resolve(), home.experiment.cluster, after)
                 done.append((job, number))
-                jobs.record(home, job, number, array=len(job.tasks) > 1)
+                jobs.record(home, job, number, array=len(job.elements) > 1)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]
@@ -126,7 +126,8 @@ def _chain(home: Home, wanted: Wanted) -> list[Job]:
 def tell(submitted: list[tuple[Job, str]]) -> None:
     """Say which jobs there are now."""
     for job, id_ in submitted:
-        console.print(f"job {id_}: {job.part}" + (f", {len(job.tasks)} tasks" if job.tasks else ""))
+        shared = f" in {len(job.elements)} elements" if len(job.elements) < len(job.tasks) else ""
+        console.print(f"job {id_}: {job.part}" + (f", {len(job.tasks)} tasks{shared}" if job.tasks else ""))
     if not submitted:
         console.print("nothing to submit: all is done or in the queue")
 
@@ -174,9 +175,10 @@ def limit_times(home: Home) -> str:
 
 
 def predicted_limit(home: Home) -> str:
-    """Half as much again as the longest cell is predicted to take, and ten minutes to start; in minutes."""
+    """Half as much again as the longest element is predicted to take, and ten minutes to start; in minutes."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
-    return str(math.ceil(1.5 * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
+    several = home.experiment.cluster.trainings_per_task
+    return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 
 def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | None = None) -> Wanted:

@@ -19,8 +19,8 @@ class Submitted:
     id: str
     experiment: str
     part: str  # dense, cells, …, masks, report, rest or tune
-    tasks: tuple[str, ...]  # of an array: the names of its trainings, by index
-    indices: tuple[int, ...]
+    tasks: tuple[str, ...]  # of an array: the names of its trainings
+    indices: tuple[int, ...]  # the element of each
     at: float  # seconds since 1970
     array: bool = True  # of trainings: one alone is no array where submitit submits it
 
@@ -61,5 +61,13 @@ def elements(home: Home) -> dict[str, tuple[str, ...]]:
 
 
 def log_of(home: Home, task: str) -> Path:
-    """The log of a training, whichever job of whichever experiment it ran in."""
-    return logs_of(home.pool) / f"{home.training(task).name}.out"
+    """The log of a training, whichever job of whichever experiment it ran in; of several that shared an array element,
+    that of the first."""
+    name = home.training(task).name
+    for job in submitted(home):
+        if name in job.tasks:
+            index = job.indices[job.tasks.index(name)]
+            name = job.tasks[job.indices.index(index)]
+            break
+    own = logs_of(home.pool) / f"{home.training(task).name}.out"
+    return own if own.exists() else logs_of(home.pool) / f"{name}.out"

@@ -31,7 +31,7 @@ from sweep.experiment import file as experiment_file
 
 @dataclass(frozen=True)
 class Task:
-    """A job or an array element: the folder of an experiment, and the name of a training, or masks, report, rest."""
+    """A job or an array element: the folder of an experiment, and a training (or several), or masks, report, rest."""
 
     folder: str
     name: str
@@ -39,7 +39,7 @@ class Task:
     def __call__(self) -> NoReturn:
         folder = Path(self.folder)
         experiment = experiment_file.load(folder / "experiment.yaml")
-        name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else self.name
+        name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else self.name.split()[0]
         log = sbatch.logs_of(folder.parent) / f"{name}.out"
         # the command `lottery` of the installation that submitted this
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -53,7 +53,8 @@ def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
 
     place = private(folder / "slurm" / "submitit")
     asked = options_of(job)
-    throttle = int(asked.pop("array", "0").partition("%")[2] or len(job.tasks) or 1)
+    names = [" ".join(element) for element in job.elements] or [job.part]
+    throttle = int(asked.pop("array", "0").partition("%")[2] or len(names))
     if "time" not in asked:  # submitit always writes one; the partition's would be taken otherwise
         asked["time"] = queue.default_time(cluster.partition)
     asked |= {"kill-on-invalid-dep": "yes"} if after else {}
@@ -69,7 +70,7 @@ def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
         try:
             # submitit prints what sbatch says besides raising it
             with redirect_stderr(io.StringIO()):
-                started = executor.submit_array([Task(str(folder), name) for name in job.tasks or (job.part,)])
+                started = executor.submit_array([Task(str(folder), name) for name in names])
         except FailedJobError as error:
             raise queue.refusal("sbatch", str(error)) from None
     return str(started[0].job_id).partition("_")[0]

@@ -32,8 +32,14 @@ class Job:
     part: str  # dense, initial (pruned there), cells, generation2 …, masks, report, rest (of what was too much), tune
     waits: tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before it)
     text: str
-    tasks: tuple[str, ...] = ()  # of an array: the names of its trainings, by index
-    indices: tuple[int, ...] = ()  # of an array
+    tasks: tuple[str, ...] = ()  # of an array: the names of its trainings
+    indices: tuple[int, ...] = ()  # the array element of each; several trainings may share one
+
+    @property
+    def elements(self) -> list[tuple[str, ...]]:
+        """The trainings of every array element."""
+        pairs = list(zip(self.tasks, self.indices, strict=True))
+        return [tuple(name for name, index in pairs if index == i) for i in range(1 + max(self.indices, default=-1))]
 
 
 def chain(
@@ -58,7 +64,7 @@ def chain(
             # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
             jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
         arrays: list[Job] = []
-        for number, part in enumerate(_chunks(group, max_array_size)):
+        for number, part in enumerate(_chunks(group, max_array_size * carried(experiment, group[0]))):
             waits = () if first else _waits(part, jobs, masks)
             # of several arrays each waits for the one before, so that no more run at a time than were asked for
             waits += (("afterany", arrays[-1].name),) if arrays else ()
@@ -91,7 +97,7 @@ def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tupl
 
 def _element_wise(part: Sequence[Training], before: Job) -> bool:
     """Whether element i needs, of the generation before, element i alone."""
-    if len(part) > len(before.tasks):
+    if len(part) > len(before.tasks) or len(set(before.indices)) < len(before.tasks):
         return False
     return all(
         [need.name for need in training.needs if need.generation == training.generation - 1] == [name]
@@ -204,13 +210,23 @@ def _array(
     """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
     cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
     base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
-    names, last = [training.name for training in part], len(part) - 1
+    count = -(-len(part) // carried(experiment, part[0]))
+    elements = [[training.name for training in part[i::count]] for i in range(count)]  # long and short ones together
+    last = count - 1
     throttle = "" if dense else f"%{together(cluster)}"
     limit = cluster.dense_time_limit if dense else cluster.time_limit
     options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
     gpus = gpus_of(experiment, cells=not dense)
-    text = _script(experiment, folder, base, gpus, command_of(experiment, folder, '"$task"'), options, names)
-    return Job(base if not number else f"{base}-{number + 1}", base, waits, text, tuple(names), tuple(range(len(part))))
+    word = '"$task"' if count == len(part) else "$task"  # several names are several words
+    text = _script(experiment, folder, base, gpus, command_of(experiment, folder, word), options, elements)
+    names = tuple(name for element in elements for name in element)
+    indices = tuple(index for index, element in enumerate(elements) for _ in element)
+    return Job(base if not number else f"{base}-{number + 1}", base, waits, text, names, indices)
+
+
+def carried(experiment: Experiment, training: Training) -> int:
+    """Trainings of an array element; a dense run has one to itself."""
+    return 1 if training.kind == "dense" else experiment.cluster.trainings_per_task
 
 
 def _chunks(group: Sequence[Training], size: int) -> list[Sequence[Training]]:
@@ -253,12 +269,12 @@ def _script(
     gpus: int,
     command: str,
     more: Sequence[str] = (),
-    tasks: Sequence[str] = (),
+    elements: Sequence[Sequence[str]] = (),
 ) -> str:
     """A few lines around `lottery supervise`."""
     cluster = experiment.cluster
     array = any(option.startswith("--array") for option in more)
-    name = f"{part}-%a.out" if array and not tasks else f"{part}.out"
+    name = f"{part}-%a.out" if array and not elements else f"{part}.out"
     if part in ("prepare", "summary"):  # a data set's own folder
         logs, log = folder / "slurm" / "logs", name
     else:
@@ -279,9 +295,12 @@ def _script(
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
     lines.append("trap '' USR1 USR2  # a warning before the work stands would end the job")
-    if tasks:  # a log is named by the training and not by the job: a later job of it appends to the same
-        lines += ["tasks=(", *(f"    {task}" for task in tasks), ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
-                  f'exec >> {_quoted(logs)}/"$task.out" 2>&1']  # fmt: skip
+    if elements:  # a log is named by the (first) training and not by the job: a later job of it appends to the same
+        several = any(len(element) > 1 for element in elements)
+        tasks = [f'    "{" ".join(element)}"' if several else f"    {element[0]}" for element in elements]
+        first = "${task%% *}" if several else "$task"
+        lines += ["tasks=(", *tasks, ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
+                  f'exec >> {_quoted(logs)}/"{first}.out" 2>&1']  # fmt: skip
     return "\n".join([*lines, "set -eo pipefail", *cluster.setup, f"exec lottery supervise {command}"]) + "\n"
 
 

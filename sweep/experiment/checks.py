@@ -122,7 +122,7 @@ def check(e: Experiment) -> None:
     for option in c.options:
         need(bool(re.fullmatch(r"--[a-z][a-z-]*(=.+)?", option)), "cluster.options", repr(option),
              "--name or --name=value, as in --constraint=a100")  # fmt: skip
-    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
+    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "trainings_per_task", "cpus_per_gpu", "warning_seconds"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
     for name in ("array_parallelism", "restarts"):
         need(getattr(c, name) >= 0, f"cluster.{name}", getattr(c, name), "0 or more")

@@ -104,6 +104,7 @@ class Cluster:
     nodes: int = 20
     gpus_per_node: int = 4
     gpus_per_cell: int = 1  # 1: the cells of a node do not talk; more: MirroredStrategy inside the cell
+    trainings_per_task: int = 1  # cells that an array element trains one after the other: start-up is paid once
     cpus_per_gpu: int = 8
     memory_per_gpu: str = "32G"
     time_limit: str = ""  # of one cell, as SLURM writes it; empty = predicted once the dense run was measured

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -306,3 +307,39 @@ def test_several_worlds_of_one_rank_are_refused_instead_of_each_doing_everything
     until(lambda: not slurm.queue(), 60)
     assert log.read_text().count("this MPI world has one rank") == 2
     assert not (tmp_path / "results").exists()
+
+
+# ---- several trainings in an array element
+
+
+def starts(home) -> int:
+    """How often the work of an array element was begun, from the logs."""
+    return sum(path.read_text().count(", start ") for path in home.pool.glob("slurm/logs/ticket-*.out"))
+
+
+def test_160_cells_in_20_elements_start_up_20_times_and_each_is_trained_once(slurm, tmp_path):
+    cluster = dataclasses.replace(SMALL, trainings_per_task=8, array_parallelism=20)
+    file, home = sleeping(tmp_path, 0.1, cluster, epochs=10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
+    assert "cells, 160 tasks in 20 elements" in submit(file, home).stdout
+    until(lambda: not slurm.queue(), 200)
+    lines = ran(home)
+    assert len(lines) == len({line["cell"] for line in lines}) == 160
+    assert starts(home) == 20
+    assert lottery("logs", home.root, made_up.tickets(home)[-1]).stdout, "the log of the element it was in"
+
+
+def test_an_element_that_is_killed_goes_on_with_the_rest(slurm, tmp_path):
+    cluster = dataclasses.replace(SMALL, trainings_per_task=4)
+    file, home = sleeping(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=made_up.points(0))
+    submit(file, home)
+    until(lambda: len(ran(home)) == 2, 60)
+    words = [b"pretend.py", b"train", str(home.root).encode()]
+    (work,) = [
+        path for path in Path("/proc").glob("[0-9]*/cmdline")
+        if all(word in path.read_bytes() for word in words) and b"supervise" not in path.read_bytes()
+    ]  # fmt: skip
+    os.kill(int(work.parent.name), signal.SIGKILL)
+    until(lambda: not slurm.queue(), 120)
+    lines = ran(home)
+    assert sorted(line["cell"] for line in lines) == sorted(made_up.tickets(home)), "what was done was not done again"
+    assert starts(home) == 2
