@@ -97,7 +97,7 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
         except Refused as error:
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
-            raise Refused(f"{error}{_field(str(error), home)}; nothing was submitted") from None
+            raise Refused(f"{error}{field_of(str(error), home)}; nothing was submitted") from None
         except queue.Silent as error:
             before = ", ".join(id_ for _, id_ in done) or "none"
             raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
@@ -255,7 +255,7 @@ _CAUSES = {
 }
 
 
-def _field(said: str, home: Home) -> str:
+def field_of(said: str, home: Home) -> str:
     """Which field of the experiment an error of sbatch is about."""
     if "violates accounting/QOS policy" in said:
         return " (a limit of yours on this cluster: jobs, their size or their time)"

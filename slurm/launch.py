@@ -85,12 +85,17 @@ def options_of(job: Job) -> dict[str, str]:
 
 def private(folder: Path) -> Path:
     """A folder for pickles: whoever can write there runs code as the one who submits."""
-    if set("%\\") & set(str(folder)):
-        raise Refused(f"{folder}: submitit takes no % and no backslash in the name of a folder; move the results, or "
-                      "submit the scripts of `lottery sbatch` by hand")  # fmt: skip
+    private_name(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     return folder
+
+
+def private_name(folder: Path) -> None:
+    """Refuses what submitit and SLURM would expand."""
+    if set("%\\") & set(str(folder)):
+        raise Refused(f"{folder}: submitit takes no % and no backslash in the name of a folder; move the results, or "
+                      "submit the scripts of `lottery sbatch` by hand")  # fmt: skip
 
 
 @contextmanager

@@ -70,6 +70,11 @@ def submit(script: str, options: Sequence[str]) -> str:
     return _output(["sbatch", "--parsable", *options, script]).strip().partition(";")[0]
 
 
+def test(script: str, options: Sequence[str]) -> None:
+    """Whether SLURM would take the job; nothing is submitted."""
+    _output(["sbatch", "--test-only", *options, script])
+
+
 def cancel(jobs: Iterable[str]) -> None:
     if wanted := sorted(jobs):
         _output(["scancel", *wanted])

@@ -15,7 +15,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 from cyclopts import App, CycloptsError
 
 from slurm.queue import Silent
-from sweep.cli import bench, cluster, data, masks, plan, run, show, tidy, tune, wandb, weights
+from sweep.cli import bench, check, cluster, data, masks, plan, run, show, tidy, tune, wandb, weights
 from sweep.errors import Interrupted, Refused
 
 app = App(
@@ -24,7 +24,7 @@ app = App(
     help_format="plaintext",
 )
 for command in (
-    run.dry_run, plan.plan, run.train, masks.masks, weights.weights, run.sweep, show.status, show.report,
+    run.dry_run, plan.plan, check.check, run.train, masks.masks, weights.weights, run.sweep, show.status, show.report,
     cluster.retry, cluster.cancel, cluster.logs, tune.tune, tidy.tidy,
 ):  # fmt: skip
     app.command(command)

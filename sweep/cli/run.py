@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm import arrays, sbatch
+from slurm import arrays, preflight, sbatch
 from slurm.arrays import Slurm
 from slurm.backend import Backend
 from slurm.local import Local
@@ -122,7 +122,16 @@ def sweep(
         home = read_home(experiment, overrides, results)
         scripts(home, arrays.preview(home))
         return 0
+    _refuse_what_cannot_work(read_home(experiment, overrides, results))
     return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
+
+
+def _refuse_what_cannot_work(home: Home) -> None:
+    """The quick part of `lottery check`, before anything is written or submitted."""
+    for one in preflight.look(home, on_slurm=True, quick=True):
+        if one.state == "wrong":
+            remedy = f"; {one.remedy}" if one.remedy else ""
+            raise Refused(f"{one.what}: {one.found}{remedy}; nothing was submitted")
 
 
 def _described(experiment: str, overrides: tuple[str, ...], results: Path, devices: int = 0) -> Home:

@@ -1,0 +1,250 @@
+"""Before a hundred jobs: can this work? Every look is one function that says what it found and what to do.
+
+The quick ones take moments and are run by `sweep --on slurm` too; the others read data or ask SLURM for a turn.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slurm import arrays, launch, queue, sbatch
+from sweep.data import WANTED, open_dataset, place_of
+from sweep.data.fingerprint import fingerprint
+from sweep.errors import Refused
+from sweep.experiment.checks import seconds_of
+from sweep.experiment.point import LADDER
+from sweep.graph.home import Home
+from sweep.graph.state import missing
+from sweep.hardware import gpu_name, hardware, visible_gpus
+from sweep.tracking.runs import hindrance
+from sweep.training.schedule import groups_of, most_devices
+
+SKEW_SECONDS = 5.0  # between this clock and that of the file system
+TURN_SECONDS = 30  # SLURM gets to start a job at once
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one look found. `wrong`: it cannot work so; `warning`: it may."""
+
+    what: str
+    state: Literal["ok", "warning", "wrong"]
+    found: str
+    remedy: str = ""
+
+
+def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
+    """All findings, one after the other. Nothing stays behind."""
+    looks: list[Callable[[Home], Finding]] = [_place, _lock, _clock, _disk, _tracking]
+    looks += [_submission, _times] if on_slurm else [_devices]
+    if not quick:
+        looks += [_data, *([_nodes] if on_slurm else [])]
+    for one in looks:
+        try:
+            yield one(home)
+        except Refused as error:
+            yield Finding(one.__name__.strip("_"), "wrong", str(error))
+        except queue.Silent as error:
+            yield Finding(one.__name__.strip("_"), "wrong", str(error), "ask the cluster's people, or try later")
+
+
+# The file system ----------------------------------------------------------------------------------------------------
+
+
+def _place(home: Home) -> Finding:
+    """The results root can be written, and submitit can live with its name."""
+    folder = _nearest(home.pool)
+    if not os.access(folder, os.W_OK):
+        return Finding("results", "wrong", f"{folder} cannot be written", "another folder: --results FOLDER")
+    if set("%\\") & set(str(home.root.resolve())):
+        return Finding("results", "warning", f"% or \\ in {home.root.resolve()}", "for SLURM, a folder without them")
+    return Finding("results", "ok", str(home.pool))
+
+
+def _lock(home: Home) -> Finding:
+    """flock holds against another process: two who submit at the same moment submit once."""
+    with _trial(home) as path, open(path, "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        code = f"import fcntl; fcntl.flock(open({str(path)!r}, 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    if other.returncode == 0:
+        remedy = "never submit from two places at once, or put the results on a file system with locks"
+        return Finding("lock", "warning", "this file system does not keep locks", remedy)
+    return Finding("lock", "ok", "flock holds")
+
+
+def _clock(home: Home) -> Finding:
+    """A claim is alive while its file is touched now and then: the clocks must agree to some seconds."""
+    with _trial(home) as path:
+        apart = path.stat().st_mtime - time.time()
+    if abs(apart) > SKEW_SECONDS:
+        remedy = "set the clock of this machine (ntp): states of trainings on other machines would be wrong"
+        return Finding("clock", "warning", f"{apart:+.0f} s from the file system's", remedy)
+    return Finding("clock", "ok", f"{abs(apart):.1f} s from the file system's")
+
+
+def _disk(home: Home) -> Finding:
+    """Snapshots, final weights and checkpoints of what is missing, against what is free."""
+    folder = _nearest(home.pool)
+    free, needed = shutil.disk_usage(folder).free, needed_bytes(home)
+    said = f"{_gigabytes(free)} free in {folder}, about {_gigabytes(needed)} needed"
+    if free < needed:
+        return Finding("disk", "wrong", said, "another folder: --results FOLDER; lottery tidy shows what can go")
+    return Finding("disk", "ok", said)
+
+
+def needed_bytes(home: Home) -> int:
+    """Of a dense run its snapshots, of a ticket its final weights; of all that train at a time a checkpoint."""
+    from models import build
+
+    model, data = home.experiment.model, home.experiment.data
+    # a few megabytes more or less: images of 224 px and 1000 classes where the data have not been read
+    network = build(model.name, image_size=data.image_size or 32, channels=3, classes=data.classes or 1000,
+                    width=model.width)  # fmt: skip
+    each = 4 * network.parameters
+    wanted = missing(home)
+    snapshots = sum(1 + len(home.graph.points_of(one)) + (len(LADDER) if one.kind == "dense" else 0) for one in wanted)
+    return each * (snapshots + 3 * min(len(wanted), sbatch.together(home.experiment.cluster)))
+
+
+# What is trained ----------------------------------------------------------------------------------------------------
+
+
+def _data(home: Home) -> Finding:
+    """The images can be read, and are those of the dense runs that are done."""
+    data, recipe = home.experiment.data, home.experiment.recipe
+    if data.name in WANTED:
+        place_of(data)
+    dataset = open_dataset(data)
+    if len(dataset.train) < recipe.batch:
+        said = f"{len(dataset.train)} training images, fewer than a batch of {recipe.batch}"
+        return Finding("data", "wrong", said, f"recipe.batch up to {len(dataset.train)}")
+    print_, before = fingerprint(dataset, data), _fingerprints(home)
+    said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
+    if before and print_ not in before:
+        remedy = "the images of before at data.path, or another experiment"
+        return Finding("data", "wrong", f"{said}, but others than before (fingerprint {print_})", remedy)
+    return Finding("data", "ok", f"{said}, fingerprint {print_}")
+
+
+def _fingerprints(home: Home) -> set[str]:
+    from sweep import files
+
+    paths = [home.folder(one) / "result.json" for one in home.graph.dense]
+    return {str(files.read_json(path).get("fingerprint")) for path in paths if path.exists()}
+
+
+def _devices(home: Home) -> Finding:
+    """What there is to train on here."""
+    gpus, recipe = visible_gpus(), home.experiment.recipe
+    if not gpus:
+        slow = recipe.epochs * len(home.graph) > 200 and home.experiment.data.name != "digits"
+        return Finding("devices", "warning" if slow else "ok", f"no GPU here: {hardware()}",
+                       "a machine with GPUs, or --on slurm: this would take days" if slow else "")  # fmt: skip
+    usable = most_devices(recipe, len(gpus))
+    said = f"{len(gpus)} × {gpu_name()}"
+    if usable < len(gpus):
+        return Finding("devices", "warning", f"{said}, of which a training can use {usable}",
+                       "--jobs for the others, or recipe.norm_images so that they can share a batch")  # fmt: skip
+    return Finding("devices", "ok", said)
+
+
+def _tracking(home: Home) -> Finding:
+    mode = home.experiment.track.mode
+    why = hindrance() if mode == "online" else ""
+    if why:
+        return Finding("wandb", "warning", why, "wandb login, or track.mode=offline: it goes on offline by itself")
+    return Finding("wandb", "ok", mode)
+
+
+# SLURM --------------------------------------------------------------------------------------------------------------
+
+
+def _submission(home: Home) -> Finding:
+    """SLURM takes every kind of job as it would be submitted: partition, account, qos, limits, GPUs, options."""
+    cluster = home.experiment.cluster
+    groups_of(home.experiment.recipe, cluster.gpus_per_cell)
+    chain = sbatch.chain(home.experiment, home.root.resolve(), missing(home) or home.graph.trainings)
+    with tempfile.TemporaryDirectory() as folder:
+        for job in {job.part: job for job in chain}.values():
+            script = Path(folder) / "job.sh"
+            script.write_text(job.text)
+            # one element stands for all: how many a user may have at a time is no fault
+            one = ["--array=0"] if job.tasks else []
+            try:
+                queue.test(str(script), [f"--output={os.devnull}", *one])
+            except Refused as error:
+                field = arrays.field_of(str(error), home)
+                return Finding("submission", "wrong", f"{job.part}: {error}{field}", "see sinfo, sacctmgr show assoc")
+    launch.private_name(home.root.resolve() / "slurm" / "submitit")
+    return Finding("submission", "ok", f"SLURM would take all {len(chain)} jobs")
+
+
+def _times(home: Home) -> Finding:
+    """The time limit against what the dense run predicts; without one, a cell goes on in another turn."""
+    limit, predicted = seconds_of(home.experiment.cluster.time_limit), arrays.predicted_limit(home)
+    if limit is None or not predicted:
+        said = f"{predicted} minutes predicted" if predicted else "the partition's, at first"
+        return Finding("time limit", "ok", said)
+    if limit < 60 * int(predicted) / 1.5:
+        remedy = f"cluster.time_limit of {predicted} minutes, or none: it is predicted"
+        return Finding("time limit", "warning", "cells will need several turns", remedy)
+    return Finding("time limit", "ok", f"{home.experiment.cluster.time_limit}, {predicted} minutes predicted")
+
+
+def _nodes(home: Home) -> Finding:
+    """A file written here is seen on a node, which has Python and this program."""
+    with _trial(home) as path:
+        words = ["srun", "--nodes=1", "--ntasks=1", f"--immediate={TURN_SECONDS}", "--time=1", "--quiet"]
+        words += [f"--partition={home.experiment.cluster.partition}"] if home.experiment.cluster.partition else []
+        code = f"import sweep, pathlib; print(pathlib.Path({str(path.resolve())!r}).read_text())"
+        try:
+            done = subprocess.run([*words, sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                                  timeout=TURN_SECONDS + 30)  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Finding("nodes", "warning", f"not tried: {type(error).__name__}", "")
+    if done.returncode == 0 and done.stdout.strip() == "seen":
+        return Finding("nodes", "ok", "a node sees this folder and has this program")
+    said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+    if "Unable to allocate" in done.stderr or "immediate" in done.stderr.lower():
+        return Finding("nodes", "warning", f"not tried: no node is free now ({said})", "run it again later")
+    return Finding("nodes", "wrong", said, "results and installation in a folder that all nodes see")
+
+
+# Small parts --------------------------------------------------------------------------------------------------------
+
+
+class _trial:
+    """A file in the results root for a moment."""
+
+    def __init__(self, home: Home) -> None:
+        handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
+        os.write(handle, b"seen")
+        os.close(handle)
+        self.path = Path(name)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or what there is above it: nothing is made for a look."""
+    folder = folder.resolve()
+    return folder if folder.is_dir() else _nearest(folder.parent)
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

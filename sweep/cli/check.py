@@ -1,0 +1,41 @@
+"""The command `lottery check`: can this experiment run here, or on the cluster? Before anything is spent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from slurm import preflight
+from sweep import progress
+from sweep.cli.find import RESULTS, Json, Override, Results, read_home
+from sweep.progress import console
+
+
+def check(
+    experiment: str,
+    *overrides: Override,
+    on: Annotated[Literal["local", "slurm"], Parameter(help="Where it would run")] = "local",
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Disk, data, devices, wandb, locks, clock; with --on slurm what SLURM would say and what a node sees.
+
+    Exit status 2 where something cannot work.
+    Example: lottery check experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz --on slurm
+    """
+    home = read_home(experiment, overrides, results)
+    found = list(preflight.look(home, on == "slurm"))
+    wrong = [one for one in found if one.state == "wrong"]
+    if json_:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+        return 2 if wrong else 0
+    table = Table("", "", "found", "what to do")
+    for one in found:
+        table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "WRONG"}[one.state], one.found, one.remedy)
+    progress.show(table)
+    console.print("this cannot work so" if wrong else "nothing stands in the way")
+    return 2 if wrong else 0

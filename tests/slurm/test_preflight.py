@@ -1,0 +1,126 @@
+"""lottery check: each fault put in once, and found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurm import preflight
+from sweep import files
+from sweep.experiment import Cluster, Track
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from tests import made_up
+from tests.sleeping import SMALL
+from tests.sweeping import lottery
+
+
+def home_in(folder: Path, **changes) -> Home:
+    experiment = dataclasses.replace(made_up.experiment(), **changes)
+    return Home(folder / "results" / experiment.name, experiment)
+
+
+def found(home: Home, what: str, on_slurm: bool = False) -> preflight.Finding:
+    return next(one for one in preflight.look(home, on_slurm) if one.what == what)
+
+
+def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tmp_path):
+    findings = list(preflight.look(home_in(tmp_path), on_slurm=False))
+    assert {one.state for one in findings} == {"ok"}, findings
+    assert {one.what for one in findings} == {"results", "lock", "clock", "disk", "wandb", "devices", "data"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
+    home = home_in(tmp_path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage)
+    one = found(home, "disk")
+    assert one.state == "wrong" and "0.0 GB free" in one.found and "--results" in one.remedy
+    # at least the snapshots of the dense run and the end of every ticket
+    assert preflight.needed_bytes(home) > 4 * made_up.network().parameters * len(home.graph)
+
+
+def test_a_clock_that_is_off(tmp_path, monkeypatch):
+    now = preflight.time.time()
+    monkeypatch.setattr(preflight.time, "time", lambda: now - 100)
+    one = found(home_in(tmp_path), "clock")
+    assert one.state == "warning" and one.found.startswith("+100 s") and "ntp" in one.remedy
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight.fcntl, "flock", lambda *_: None)  # as where a lock is granted to everybody
+    assert found(home_in(tmp_path), "lock").state == "warning"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight.os, "access", lambda *_: False)  # root may write anywhere
+    assert found(home_in(tmp_path), "results").state == "wrong"
+
+
+def test_data_that_is_not_there_too_small_or_another_than_before(tmp_path):
+    data = dataclasses.replace(made_up.experiment().data, name="cifar10", path="nowhere")
+    assert found(home_in(tmp_path, data=data), "data").state == "wrong"
+    recipe = dataclasses.replace(made_up.experiment().recipe, batch=5000)
+    one = found(home_in(tmp_path, recipe=recipe), "data")
+    assert one.state == "wrong" and "fewer than a batch of 5000" in one.found
+    home = home_in(tmp_path)
+    files.write_json(
+        made_up.dense(home) / "result.json", {"fingerprint": "of others", "devices": 1, "steps_per_epoch": 100}
+    )
+    one = found(home, "data")
+    assert one.state == "wrong" and "others than before" in one.found
+
+
+def test_no_key_for_wandb(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NETRC", raising=False)
+    one = found(home_in(tmp_path, track=Track("online")), "wandb")
+    assert one.state == "warning" and "no key" in one.found and "wandb login" in one.remedy
+
+
+def test_the_command_tells_by_its_status_and_as_json(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(experiment_file.dump(made_up.experiment()))
+    assert "nothing stands in the way" in lottery("check", file, "--results", tmp_path / "results").stdout
+    done = lottery("check", file, "recipe.batch=5000", "--json", "--results", tmp_path / "results", check=2)
+    assert [one["what"] for one in json.loads(done.stdout) if one["state"] == "wrong"] == ["data"]
+
+
+# ---- on a real SLURM
+
+WRONG = {
+    "partition": (Cluster(partition="nowhere"), "cluster.partition is 'nowhere'"),
+    "account": (Cluster(account="nobody"), "cluster.account is 'nobody'"),
+    "GPUs": (Cluster(gpus_per_node=8, gpus_per_cell=8), "gpus_per_node"),
+    "time": (Cluster(time_limit="20:00:00"), "cluster.time_limit is '20:00:00'"),
+    "option": (Cluster(options=("--nonsense",)), "cluster.options"),
+}
+
+
+def on_cluster(tmp_path: Path, cluster: Cluster) -> Home:
+    recipe = dataclasses.replace(made_up.experiment().recipe, norm_images=1)
+    return home_in(tmp_path, cluster=dataclasses.replace(cluster, cpus_per_gpu=1, memory_per_gpu="100M"), recipe=recipe)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_slurm_would_not_take_is_found_and_nothing_is_submitted(case, slurm, tmp_path):
+    cluster, field = WRONG[case]
+    one = found(on_cluster(tmp_path, cluster), "submission", on_slurm=True)
+    assert one.state == "wrong" and field in one.found, one
+    assert not slurm.queue()
+
+
+def test_where_slurm_takes_it_and_a_node_sees_the_folder_all_is_well(slurm, tmp_path, monkeypatch):
+    home = on_cluster(tmp_path, SMALL)
+    findings = {one.what: one for one in preflight.look(home, on_slurm=True)}
+    assert {one.state for one in findings.values()} == {"ok"}, findings
+    assert "a node sees this folder" in findings["nodes"].found
+    monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")
+    assert preflight._nodes(home).state == "wrong"
+    assert not slurm.queue()
