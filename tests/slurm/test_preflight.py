@@ -16,6 +16,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests import made_up
 from tests.sleeping import SMALL
+from tests.slurm_cluster import until
 from tests.sweeping import lottery
 
 
@@ -123,4 +124,4 @@ def test_where_slurm_takes_it_and_a_node_sees_the_folder_all_is_well(slurm, tmp_
     assert "a node sees this folder" in findings["nodes"].found
     monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")
     assert preflight._nodes(home).state == "wrong"
-    assert not slurm.queue()
+    until(lambda: not slurm.queue())
