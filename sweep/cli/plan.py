@@ -12,8 +12,10 @@ from slurm.sbatch import Job
 from sweep import progress
 from sweep.cli.find import RESULTS, Json, On, Override, Results, read_home
 from sweep.graph.home import Home
+from sweep.graph.results import collect
 from sweep.graph.state import cost_of, missing, predicted_seconds
 from sweep.progress import console, duration
+from sweep.report.verdict import power
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def plan(
         said += "; times are predicted once the dense run has been measured"
     console.print(said)
     console.print(str(cost_of(home)))
+    if said := power(collect(home)):
+        console.print(said)
     _say_replays(home)
     if on == "slurm":
         scripts(home, arrays.preview(home))

@@ -23,7 +23,7 @@ from sweep.experiment import END
 from sweep.graph.home import Home
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
-from sweep.report.verdict import MARGIN, answer, rule, verdicts
+from sweep.report.verdict import MARGIN, answer, power, rule, verdicts
 
 WATCH_SECONDS = 5.0
 
@@ -143,7 +143,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
     table = Table(*(("method",) if several else ()), *head)
     for one in found:
         difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
-        accuracy = f"{one.accuracy.mean:.2%}"
+        accuracy = f"{one.accuracy.mean:.2%}" if one.accuracy.seeds else "–"
         accuracy += f" ± {100 * one.accuracy.half:.2f}" if one.accuracy.half is not None else ""
         cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), accuracy, difference, one.outcome)
         table.add_row(*((one.method,) if several else ()), *cells)
@@ -159,7 +159,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
             of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
             console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
     if found or not any(row.instability is not None for row in rows):
-        console.print(f"{answer(found, margin)}\n{rule(margin)}")
+        console.print(f"{answer(found, margin)}\n{power(rows, margin)}\n{rule(margin)}")
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")

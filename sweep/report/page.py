@@ -26,7 +26,7 @@ from sweep.progress import duration
 from sweep.pruning import masks
 from sweep.report import figures
 from sweep.report.published import SOURCE, published
-from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, rule, verdicts
+from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, power, rule, verdicts
 
 TEMPLATE = Path(__file__).with_name("page.html")
 # the text of the figures takes the colour of the page, light or dark
@@ -209,6 +209,8 @@ def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: f
         parts.append(
             f'<p class="undecided">Unfinished: {len(open_)} of {len(where)} trainings are missing ({counts}).</p>'
         )
+    if said := power(rows, margin):
+        parts.append(f"<p>{html.escape(said)}</p>")
     parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
     return "\n".join(parts)
 
@@ -327,6 +329,8 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], e
 
 
 def _percent(value: Estimate) -> str:
+    if not value.seeds:
+        return "–"
     return f"{value.mean:.2%}" + (f" ± {100 * value.half:.2f}" if value.half is not None else "")
 
 

@@ -27,6 +27,8 @@ def latex(found: list[Verdict], caption: str) -> str:
 
 
 def _number(value: Estimate) -> str:
+    if not value.seeds:
+        return "--"
     return f"{100 * value.mean:.2f}" + (rf" $\pm$ {100 * value.half:.2f}" if value.half is not None else "")
 
 

@@ -1,7 +1,7 @@
-"""Is it a ticket? The rule, and what it says of every (level, rewind point) of a sweep.
+"""Is it a ticket? The rule, and what it says of every (method, level, rewind point) of a sweep.
 
 Trainings of the same seed share initialization, data order and augmentation, so they are compared in pairs: the
-difference is taken seed by seed, and its mean has a 95 % interval of Student's t.
+difference is taken seed by seed. How it is tested: sweep.report.statistics and docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+import numpy as np
+
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
+from sweep.report import statistics
+from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
 MARGIN = 0.005  # half a point of accuracy
+SPREAD = 0.0025  # of the differences of a ticket, assumed before any was measured
 # Learning-rate rewinding and fine-tuning keep the trained weights: other ways to a sparse network, no doubt about this.
 DOUBTS = {
     "fresh": "fresh initialization",
@@ -65,55 +70,192 @@ OUTCOMES = {
     "matching": "trains as well as the whole network; not compared with controls",
     "no better than a control": "trains as well as the whole network, but so does a control",
     "worse": "worse than the whole network by more than the margin",
-    "undecided": "the interval reaches over the margin: more seeds would tell",
+    "undecided": "neither is shown: more seeds would tell",
     "one seed": "nothing can be said about spread",
+    "failed": "a training of it failed, diverged or was skipped because its mask cuts the network through",
     "unknown": "no dense run to compare with",
 }
 
 
 def rule(margin: float = MARGIN) -> str:
-    """The rule in words, to be printed with every verdict."""
+    """The rule in three sentences, to be printed with every verdict."""
     return (
-        f"A ticket wins when it is not worse than the dense network by more than {100 * margin:g} points (lower end of "
-        "the 95 % interval of the difference, paired by seed, Student's t) and better than each of its controls "
-        f"({', '.join(DOUBTS.values())}) at the same remaining weights (lower end above 0). Accuracy is that of the "
-        "last epoch on the test split. With one seed nothing can be said about spread."
+        f"A ticket wins when it is not worse than the dense network by more than {100 * margin:g} points and better "
+        "than each of its controls at the same mask, by t tests of the differences paired by seed whose variance is "
+        f"pooled with tickets of neighbouring densities. Both must hold at {100 * LEVEL:g} % after Holm's correction "
+        f"for the number of tickets, with {SEEDS} seeds or more. A ticket that failed, diverged or collapsed in any "
+        "seed does not win, and accuracy is that of the last epoch on the test split."
     )
 
 
+Key = tuple[str, float | None, float | None, str]  # method, quantile, threshold, rewind point
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The accuracies of a sweep: tickets × seeds, NaN where there is none."""
+
+    keys: list[Key]
+    tickets: list[dict[int, Row]]
+    accuracy: np.ndarray
+    dense: np.ndarray
+    controls: dict[str, np.ndarray]
+    planned: dict[str, np.ndarray]  # whether the ticket has such a control, done or not
+    failed: np.ndarray
+    ranks: np.ndarray
+
+    @property
+    def differences(self) -> np.ndarray:
+        return self.accuracy - self.dense
+
+
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
-    """Of every level and rewind point that has a finished ticket; most weights first, then by rewind point."""
-    done = [row for row in rows if row.test_top1 is not None and math.isfinite(row.test_top1)]
-    dense = {row.seed: row.test_top1 for row in done if row.kind == "dense" and row.test_top1 is not None}
-    groups: dict[tuple[str, float | None, float | None, str], dict[int, Row]] = {}
-    controls_of: dict[tuple[object, ...], float] = {}
-    for row in done:
-        level = (row.quantile, None if row.quantile is not None else row.threshold)
-        if row.kind == "ticket":
-            groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
-        elif row.kind in DOUBTS:
-            # a fresh initialization has no past to rewind to: it is compared with every rewind point
-            rewind = "0" if row.kind == "fresh" else row.rewind
-            controls_of[row.kind, row.mask, *level, rewind, row.seed] = _top1(row)
+    """Of every level and rewind point with a finished or failed ticket; most weights first, then by rewind point."""
+    table = _table(list(rows))
+    if not table.keys:
+        return []
+    against_dense = statistics.compare(table.differences, table.ranks, table.failed)
+    against = {
+        kind: statistics.compare(table.accuracy - other, table.ranks, table.failed)
+        for kind, other in table.controls.items()
+    }
+    matches = against_dense.above(-margin)
+    beats = [np.where(table.planned[kind], tests.above(0.0), 0.0) for kind, tests in against.items()]
+    controlled = np.logical_or.reduce([*table.planned.values(), np.zeros(len(table.keys), bool)])
+    enough = against_dense.pairs >= SEEDS
+    matching = enough & (statistics.holm(matches) <= LEVEL)
+    winning = matching & controlled & (statistics.holm(np.maximum.reduce([matches, *beats])) <= LEVEL)
+    worse = enough & (statistics.holm(against_dense.below(-margin)) <= LEVEL)
     out = []
-    for (method, quantile, threshold, rewind), tickets in groups.items():
-        scores = {seed: _top1(row) for seed, row in tickets.items()}
-        difference = paired(scores, dense)
-        controls = {}
-        for doubt in DOUBTS:
-            at = "0" if doubt == "fresh" else rewind
-            keys = {seed: (doubt, row.mask, quantile, threshold, at, seed) for seed, row in tickets.items()}
-            other = {seed: controls_of[key] for seed, key in keys.items() if key in controls_of}
-            if (against := paired(scores, other)) is not None:
-                controls[doubt] = against
-        outcome, reason = _outcome(difference, controls, margin)
-        density = mean(row.density or 0.0 for row in tickets.values())
-        accuracy = estimate(list(scores.values()))
+    for g, (method, quantile, threshold, rewind) in enumerate(table.keys):
+        difference = _estimate(against_dense, g)
+        controls = {kind: found for kind, tests in against.items() if (found := _estimate(tests, g)) is not None}
+        outcome = _outcome(table, g, difference, bool(matching[g]), bool(winning[g]), bool(worse[g]), against)
+        scores = [_top1(row) for row in table.tickets[g].values() if _finite(row)]
+        accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
+        density, reason = _density(table.tickets[g]), _reason(table, g, difference, outcome, controls)
         out.append(
             Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, outcome, reason)
         )
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(out, key=lambda v: (-v.density, order[v.rewind]))
+
+
+def _table(rows: list[Row]) -> _Table:
+    seeds = sorted({row.seed for row in rows})
+    place = {seed: i for i, seed in enumerate(seeds)}
+    dense, groups = np.full(len(seeds), np.nan), dict[Key, dict[int, Row]]()
+    controls_of: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        level = (row.quantile, None if row.quantile is not None else row.threshold)
+        if row.kind == "dense" and _finite(row):
+            dense[place[row.seed]] = _top1(row)
+        elif row.kind == "ticket":
+            groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
+        elif row.kind in DOUBTS:
+            # a fresh initialization has no past to rewind to: it is compared with every rewind point
+            controls_of[row.kind, row.mask, *level, "0" if row.kind == "fresh" else row.rewind, row.seed] = row
+    begun = {key: found for key, found in groups.items() if any(_finite(row) or _lost(row) for row in found.values())}
+    shape = (len(begun), len(seeds))
+    accuracy = np.full(shape, np.nan)
+    controls = {kind: np.full(shape, np.nan) for kind in DOUBTS}
+    planned = {kind: np.zeros(len(begun), bool) for kind in DOUBTS}
+    for g, ((_, quantile, threshold, rewind), found) in enumerate(begun.items()):
+        for seed, row in found.items():
+            accuracy[g, place[seed]] = _top1(row) if _finite(row) else np.nan
+            for kind in DOUBTS:
+                at = "0" if kind == "fresh" else rewind
+                other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
+                if other is not None:
+                    planned[kind][g] = True
+                    controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
+    failed = np.array([any(_lost(row) for row in found.values()) for found in begun.values()], bool)
+    ranks = statistics.ranked([_asked(key, found) for key, found in begun.items()])
+    there = [kind for kind in DOUBTS if planned[kind].any()]
+    return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
+                  {k: planned[k] for k in there}, failed, ranks)  # fmt: skip
+
+
+def _finite(row: Row) -> bool:
+    return row.test_top1 is not None and math.isfinite(row.test_top1)
+
+
+def _lost(row: Row) -> bool:
+    """It will have no accuracy: it failed, diverged or was skipped."""
+    return row.state in ("failed", "skipped") or (row.test_top1 is not None and not math.isfinite(row.test_top1))
+
+
+def _asked(key: Key, found: dict[int, Row]) -> float:
+    """The density asked for; of an absolute threshold, the one that came out."""
+    return 1 - key[1] if key[1] is not None else _density(found)
+
+
+def _density(found: dict[int, Row]) -> float:
+    known = [row.density for row in found.values() if row.density is not None]
+    asked = [1 - row.quantile for row in found.values() if row.quantile is not None]
+    return mean(known or asked or [0.0])
+
+
+def _estimate(tests: Comparison, ticket: int) -> Estimate | None:
+    pairs = int(tests.pairs[ticket])
+    return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
+
+
+def _outcome(
+    table: _Table, g: int, difference: Estimate | None, matching: bool, winning: bool, worse: bool,
+    against: dict[str, Comparison],
+) -> str:  # fmt: skip
+    if table.failed[g]:
+        return "failed"
+    if difference is None:
+        return "unknown"
+    if difference.seeds == 1:
+        return "one seed"
+    if winning:
+        return "winning"
+    if worse:
+        return "worse"
+    if not matching:
+        return "undecided"
+    planned = [kind for kind in against if table.planned[kind][g]]
+    compared = planned and all(against[kind].pairs[g] >= 2 for kind in planned)
+    return "no better than a control" if compared else "matching"
+
+
+def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, controls: dict[str, Estimate]) -> str:
+    if outcome == "failed":
+        why = sorted({row.reason or row.state for row in table.tickets[g].values() if _lost(row)})
+        return "; ".join(why)[:300]
+    if difference is None:
+        return OUTCOMES["unknown"]
+    said = f"{100 * difference.mean:+.2f} points against its dense run"
+    if difference.low is not None and difference.high is not None:
+        said = f"{100 * difference.mean:+.2f} points [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
+    if outcome != "no better than a control":
+        return said
+    beaten_by = [kind for kind, one in controls.items() if one.low is None or one.low <= 0] or list(controls)
+    return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in beaten_by)}"
+
+
+def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
+    """What the seeds of a sweep can show at all; before anything was measured, with an assumed spread."""
+    rows = list(rows)
+    keys = {(row.method, row.quantile, row.threshold if row.quantile is None else None, row.rewind)
+            for row in rows if row.kind == "ticket"}  # fmt: skip
+    seeds = len({row.seed for row in rows if row.kind == "dense"})
+    if not keys:
+        return ""
+    table = _table(rows)
+    measured = statistics.spread(table.differences) if table.keys else None
+    deviation, tickets = measured or SPREAD, len(keys)
+    how = "measured" if measured else "assumed"
+    said = f"Differences spread by {100 * deviation:.2f} points ({how}). "
+    if seeds < SEEDS:
+        said += f"{seeds} seed{'s' if seeds > 1 else ''} can show nothing; "
+    else:
+        least = statistics.smallest_margin(deviation, seeds, tickets)
+        said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
+    return said + f"{100 * margin:g} points take {statistics.seeds_for(margin, deviation, tickets)} seeds."
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
@@ -142,14 +284,11 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
                 f"the prunable weights (rewound to {least.rewind})."
             )
         return said
-    undecided = sum(v.outcome == "undecided" for v in found)
-    return f"No ticket wins. {undecided} of {len(found)} are undecided." if undecided else "No ticket wins."
-
-
-def paired(ones: dict[int, float], others: dict[int, float]) -> Estimate | None:
-    """Differences of the seeds that both have."""
-    common = sorted(ones.keys() & others.keys())
-    return estimate([ones[seed] - others[seed] for seed in common]) if common else None
+    counts = {word: sum(v.outcome == word for v in found) for word in ("undecided", "failed")}
+    parts = [
+        f"{n} of {len(found)} {'are undecided' if word == 'undecided' else 'failed'}" for word, n in counts.items() if n
+    ]
+    return f"No ticket wins{'; ' + ', '.join(parts) if parts else ''}."
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -164,25 +303,6 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     width = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean(values), len(values), width)
-
-
-def _outcome(difference: Estimate | None, controls: dict[str, Estimate], margin: float) -> tuple[str, str]:
-    if difference is None:
-        return "unknown", OUTCOMES["unknown"]
-    said = f"{100 * difference.mean:+.2f} points against its dense run"
-    if difference.low is None or difference.high is None:
-        return "one seed", said
-    said = f"{100 * difference.mean:+.2f} points [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
-    if difference.high < -margin:
-        return "worse", said
-    if difference.low < -margin:
-        return "undecided", said
-    if not controls:
-        return "matching", said
-    beaten_by = [kind for kind, against in controls.items() if against.low is None or against.low <= 0]
-    if beaten_by:
-        return "no better than a control", f"{said}; not better than {', '.join(DOUBTS[kind] for kind in beaten_by)}"
-    return "winning", said
 
 
 def _top1(row: Row) -> float:
