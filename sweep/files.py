@@ -6,6 +6,7 @@ snapshot, because appending to a shared one did not survive kill -9.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import uuid
@@ -19,6 +20,8 @@ import numpy as np
 
 from models import Network, Weights
 from sweep.errors import Refused
+
+CHECKSUM = "checksum"
 
 
 @contextmanager
@@ -53,10 +56,20 @@ def read_json(path: Path) -> Any:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
+    """With a checksum of the content: a disk or a copy that changes a byte would train to another number, unseen."""
     with replacing(path) as beside, h5py.File(beside, "w") as f:
         for name, array in arrays.items():
             f.create_dataset(name, data=array)
-        f.attrs.update(attributes)
+        f.attrs.update({**attributes, CHECKSUM: checksum(arrays)})
+
+
+def checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    """Of names, shapes, types and bytes, in any order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -69,13 +82,17 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
     with _opened(path) as f:
         f.visititems(collect)
-        return arrays, _attributes(f)
+        attributes = _attributes(f)
+    if attributes.pop(CHECKSUM, None) not in (None, checksum(arrays)):
+        raise Refused(f"{path}: changed since it was written (checksum); bring it back from a copy, or delete it and "
+                      "run again")  # fmt: skip
+    return arrays, attributes
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
     """The attributes alone."""
     with _opened(path) as f:
-        return _attributes(f)
+        return {name: value for name, value in _attributes(f).items() if name != CHECKSUM}
 
 
 @contextmanager

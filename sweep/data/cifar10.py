@@ -96,11 +96,17 @@ def _python(members: dict[str, bytes]) -> tuple[Images, Images]:
     return part(*TRAIN), part("test_batch")
 
 
+# what pickles of arrays name, written by numpy 1 and by numpy 2
+_PICKLED = {("numpy", "ndarray"), ("numpy", "dtype")} | {
+    (f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")
+}
+
+
 class _Numbers(pickle.Unpickler):
     """Unpickles numpy arrays and nothing else: an archive from anywhere must not run code."""
 
     def find_class(self, module: str, name: str) -> object:
-        if module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype", "scalar"):
+        if (module, name) in _PICKLED:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} in a data file")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
+import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,11 +26,11 @@ WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # va
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = read_yaml(path.read_text())
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, dates that do not exist
-        raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise Refused(f"{path}: not YAML: {_short(' '.join(str(error).split()))}") from None
     if not isinstance(raw, dict):
         raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
     raw.setdefault("name", path.stem)
@@ -40,6 +42,48 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     except Refused as error:
         raise Refused(f"{path}: {error}") from None
     return experiment
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as a person means it: 12:00:00 and 030 are text and no numbers to base 60 and 8; a key stands once."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:int"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+
+
+def read_yaml(text: str) -> Any:
+    """What can be read as YAML, and no more of it than an experiment may have."""
+    if len(text) > 1_000_000:
+        raise ValueError(f"{len(text):,} characters, expected an experiment file")
+    try:
+        tokens = sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader))
+        if tokens > 100:
+            raise ValueError(f"{tokens} aliases, expected an experiment file")
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxstring, _BRIEFLY.maxother, _BRIEFLY.maxlong = 3, 4, 120, 120, 40
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def dump(experiment: Experiment) -> str:
@@ -71,8 +115,12 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         # YAML 1.1 reads a bare on or off as a boolean
         value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
         if value not in allowed:
-            raise Refused(f"{where}: received {value!r}, expected one of {', '.join(allowed)}")
+            raise _wrong(where, value, f"one of {', '.join(allowed)}")
         return value
+    if kind is str and where.startswith("cluster.") and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # a partition, an account or minutes may be a number
+    if kind is int and isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value):
+        value = int(value)  # 030 is 30
     if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
         try:
             value = float(value)  # YAML 1.1 reads 1e-4 as text
@@ -106,7 +154,7 @@ def _set(raw: dict[str, Any], override: str) -> None:
         if not isinstance(at, dict):
             raise Refused(f"{override!r}: {section} is not a section")
     try:
-        at[last] = yaml.safe_load(text)
+        at[last] = read_yaml(text)
     except (yaml.YAMLError, ValueError):
         raise Refused(f"{override!r}: the value is not YAML") from None
 
@@ -124,4 +172,5 @@ def _join(where: str, key: object) -> str:
 
 
 def _wrong(where: str, value: object, right: str) -> Refused:
-    return Refused(f"{where}: received {value!r}, expected {right}")
+    """The value is cut short before it is written out: an alias may stand for a billion of them."""
+    return Refused(f"{where}: received {_BRIEFLY.repr(value)}, expected {right}")

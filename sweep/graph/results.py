@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import files
+from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.state import state_of
 from sweep.graph.training import Training
@@ -62,6 +63,9 @@ def _row(home: Home, training: Training) -> Row:
         names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}
+        if not 0 <= out["test_top1"] <= 1:  # not a number is neither
+            raise Refused(f"{folder / 'result.json'}: test accuracy {out['test_top1']}, expected 0 to 1; delete the "
+                          "folder to train it again")  # fmt: skip
         out["validation_top1"] = result["validation"].get("top1")
     return Row(training.name, training.kind, training.origin, str(training.begin), **out)
 

@@ -203,3 +203,20 @@ def test_a_tar_file_cut_off_between_two_pictures_is_refused(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[: content.index(b"cifar10/test/ship/") + 10])
     assert "no pictures under test/ship/" in refusal(lambda: cifar(path))
+
+
+@pytest.mark.parametrize(
+    "name", ["numpy.testing._private.utils runstring", "numpy.f2py.capi_maps ndarray", "os system"]
+)
+def test_a_pickle_may_name_arrays_and_nothing_else(name):
+    """Any module of numpy could be imported before, and one of them ran a program."""
+    import io
+    import pickle
+
+    from sweep.data.cifar10 import _Numbers
+
+    module, _, function = name.partition(" ")
+    with pytest.raises(pickle.UnpicklingError, match="in a data file"):
+        _Numbers(io.BytesIO(f"c{module}\n{function}\n.".encode())).load()
+    array = np.arange(6, dtype=np.uint8)
+    np.testing.assert_array_equal(_Numbers(io.BytesIO(pickle.dumps({"data": array}, 4))).load()["data"], array)

@@ -415,3 +415,34 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 def test_the_defaults_make_sense():
     check(Experiment(name="defaults"))
+
+
+# ---- YAML as a person means it
+
+
+def test_times_and_numbers_mean_what_a_person_means(written):
+    text = SMALL.replace("epochs: 4", "epochs: 030") + "cluster: {time_limit: 12:00:00, partition: 7, account: 0123}\n"
+    made = written(text)
+    assert made.recipe.epochs == 30
+    assert (made.cluster.time_limit, made.cluster.partition, made.cluster.account) == ("12:00:00", "7", "0123")
+    assert written(SMALL, "cluster.time_limit=90").cluster.time_limit == "90"
+    assert written(SMALL, "cluster.dense_time_limit=1:30:00").cluster.dense_time_limit == "1:30:00"
+
+
+BOMB = "a: &a [x, x]\n" + "\n".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]" for i in range(9)
+)
+UNREADABLE = {
+    "a key twice": (SMALL + "seeds: [0]\nseeds: [1]\n", "the key 'seeds' stands there twice"),
+    "a key twice inside": ("recipe: {epochs: 3, epochs: 4}\n", "the key 'epochs' stands there twice"),
+    "nested deeply": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    "many digits": ("recipe: {epochs: " + "9" * 6000 + "}", "small.yaml: "),
+    "an alias that stands for millions": (BOMB + "\nrecipe: *i\n", "small.yaml: "),
+    "a file of megabytes": ("# " + "x" * 2_000_000 + "\n" + SMALL, "characters, expected an experiment file"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_no_person_writes_is_refused_in_a_short_line(written, text, message):
+    said = refusal(lambda: written(text))
+    assert message in said and len(said) < 600

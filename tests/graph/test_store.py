@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
+import h5py
 import numpy as np
 import pytest
 
@@ -328,3 +329,26 @@ def test_a_line_that_was_cut_off_is_gone_when_the_next_is_written(tmp_path):
     assert store.read_lines(path) == [{"id": 1}]
     store.append_line(path, {"id": 3})
     assert store.read_lines(path) == [{"id": 1}, {"id": 3}]
+
+
+@pytest.mark.parametrize("name", ["kernel", "threshold"])
+def test_a_byte_that_changed_on_the_disk_is_seen(name, tmp_path):
+    """Zeroed bytes of a mask, a flipped exponent of a weight: both would train to another number without a word."""
+    path = tmp_path / "some.h5"
+    arrays = {"kernel": np.ones((3, 4), np.float32), "threshold": np.array(0.25)}
+    store.write_arrays(path, arrays, {"network": "resnet20"})
+    found, attributes = store.read_arrays(path)
+    assert attributes == {"network": "resnet20"} == store.read_attributes(path)
+    assert all(found[key].tobytes() == arrays[key].tobytes() for key in arrays)
+    with h5py.File(path, "r+") as f:
+        f[name][...] = f[name][...] * 2
+    assert refusal(lambda: store.read_arrays(path)).startswith(f"{path}: changed since it was written (checksum)")
+
+
+def test_an_accuracy_that_is_none_is_refused(tmp_path):
+    from sweep.graph.results import collect
+
+    home = Home(tmp_path / "small", made_up.experiment())
+    for wrong in (1.5, -0.1, float("nan")):
+        made_up.finish(home, "dense-seed0", wrong)
+        assert "expected 0 to 1" in refusal(lambda: collect(home))
