@@ -446,3 +446,16 @@ UNREADABLE = {
 def test_what_no_person_writes_is_refused_in_a_short_line(written, text, message):
     said = refusal(lambda: written(text))
     assert message in said and len(said) < 600
+
+
+# ---- the page of all fields
+
+
+def test_the_page_has_every_field_with_its_default_and_meaning():
+    from sweep.experiment import reference
+
+    text = (Path(__file__).parents[2] / "docs" / "experiment.md").read_text()
+    assert text == reference.page(), "python -m sweep.experiment.reference > docs/experiment.md"
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    count = sum(len(dataclasses.fields(section)) for section in reference.SECTIONS.values())
+    assert len(rows) == count + 2 and all(row[-1].strip(" |") for row in rows)
