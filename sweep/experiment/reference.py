@@ -26,8 +26,8 @@ command line: `recipe.epochs=30 seeds=[0,1]`. A wrong key or value is refused in
     seeds: [0, 1, 2]
 
 Points of training are written `0`, `2ep` (epochs), `500it` (steps), `end`. Pruning methods are written `score`,
-`score/allocation` or `score@point` ([methods.md](methods.md)). Fields marked *place* say where and how fast, not what: they
-are not part of the names of trainings, and may be changed at any time. This page is made from the program
+`score/allocation` or `score@point` ([methods.md](methods.md)). Fields marked *place* say where and how fast, not what:
+they are not part of the names of trainings, and may be changed at any time. This page is made from the program
 (`python -m sweep.experiment.reference`).
 """
 SECTIONS = {
