@@ -114,15 +114,16 @@ class Cost:
 
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
-    spent, devices = 0.0, 1
+    spent, devices, epochs, there = 0.0, 1, 0.0, _folders(home)
     for training in home.graph:
         path = home.folder(training) / "result.json"
-        if path.exists():
+        if training.name in there and path.exists():
             result = files.read_json(path)
             spent += result.get("seconds", 0.0) * result.get("devices", 1) / 3600
             devices = max(devices, result.get("devices", 1)) if training.kind == "dense" else devices
+        elif training.name not in there or not home.skipped(training):
+            epochs += training.epochs
     each = epoch_seconds(home)
-    epochs = sum(training.epochs for training in home.graph if not home.done(training))
     to_come = each * devices * epochs / 3600 if each is not None else None
     return Cost(spent, to_come, home.experiment.cluster.price_per_gpu_hour)
 
