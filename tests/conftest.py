@@ -26,7 +26,10 @@ TOGETHER = ("page", "replicas", "shards")  # modules and folders whose fixtures 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts programs is marked so; all that needs SLURM runs in one process, so that one cluster serves it."""
+    """What starts programs is marked so, and what should share a test process has one group.
+
+    xdist reads the groups before this runs, so they do not hold yet: every process that needs SLURM starts its own.
+    """
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if names & PROGRAMS:
