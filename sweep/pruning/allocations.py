@@ -48,7 +48,8 @@ def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
 
     Seats of a parliament by Webster's rule: the r-th best weight of a kernel has the key (r − ½) / (in + out + height +
     width), and the lowest keys stay. So the count is exact, a kernel that would be denser than 1 is whole and leaves
-    the rest to others, and less in all is never more in one.
+    the rest to others, and less in all is never more in one. A depthwise kernel, written (height, width, channels, 1),
+    has one input for each of its outputs: the sum of its shape counts groups.
 
     >>> mask = erk(np.arange(68.0), [(1, 1, 2, 2), (1, 1, 8, 8)], 0.5)
     >>> int(mask[:4].sum()), int(mask[4:].sum())
@@ -57,16 +58,8 @@ def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
     keys = []
     for part, shape in zip(_split(scores, shapes), shapes, strict=True):
         best_first = np.argsort(np.argsort(-part, kind="stable"), kind="stable")
-        keys.append(np.where(np.isneginf(part), np.inf, (best_first + 0.5) / sum(_ends(shape))))
+        keys.append(np.where(np.isneginf(part), np.inf, (best_first + 0.5) / sum(shape)))
     return lowest_out(-np.concatenate(keys), count_pruned(quantile, scores.size))
-
-
-def _ends(shape: Shape) -> tuple[int, ...]:
-    """Inputs and outputs of one group, and the kernel's sides."""
-    if len(shape) == 2:
-        return shape
-    height, width, channels, filters = shape
-    return (1, channels, height, width) if filters == 1 and channels > 1 else (channels, filters, height, width)
 
 
 def n_of_m(n: int, m: int) -> Allocate:

@@ -113,10 +113,3 @@ def test_outside_a_job_nobody_is_asked(cluster, tmp_path):
 def test_a_job_that_is_no_array_is_requeued_by_its_own_number(cluster, tmp_path):
     single = {name: value for name, value in cluster.items() if not name.startswith("SLURM_")} | {"SLURM_JOB_ID": "21"}
     assert supervised("kill -9 $$", single).wait(20) == 137 and asked(tmp_path) == ["requeue 21"]
-
-
-def test_what_the_work_starts_gets_no_signal_of_its_own(cluster):
-    """The warning reaches the work through the supervisor alone, once."""
-    code = "n=0; trap 'n=$((n + 1))' USR1; echo ready; for i in $(seq 20); do sleep 0.05; done; echo $n"
-    process = supervised(code, cluster)
-    assert told(process, signal.SIGUSR1) == ["1"]
