@@ -11,11 +11,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from slurm import jobs, launch, queue, sbatch, status
+from slurm import jobs, launch, packing, queue, sbatch, status
 from slurm.sbatch import Job
 from sweep.errors import Refused
 from sweep.graph import claim
@@ -113,14 +114,24 @@ def preview(home: Home) -> list[Job]:
         return _chain(home, wanted) if wanted.any else []
     except (queue.Silent, Refused):
         wanted = wanted_of(home)
-        return sbatch.chain(home.experiment, home.root.resolve(), wanted.trainings, wanted.masks) if wanted.any else []
+        return _chain_of(home, wanted) if wanted.any else []
 
 
 def _chain(home: Home, wanted: Wanted) -> list[Job]:
     limit = queue.submit_limit(home.experiment.cluster.qos)
     room = limit - queue.waiting_or_running() if limit else None
     size = queue.max_array_size()
-    return sbatch.chain(home.experiment, home.root.resolve(), wanted.trainings, wanted.masks, size, room)
+    return _chain_of(home, wanted, size, room)
+
+
+def _chain_of(home: Home, wanted: Wanted, size: int = sbatch.MAX_ARRAY_SIZE, room: int | None = None) -> list[Job]:
+    experiment = packing.settled(home.experiment, home.pool, largest(wanted.trainings))
+    return sbatch.chain(experiment, home.root.resolve(), wanted.trainings, wanted.masks, size, room)
+
+
+def largest(trainings: Iterable[Training]) -> int:
+    """How many trainings the largest generation after the dense runs has."""
+    return max(Counter(one.generation for one in trainings if one.kind != "dense").values(), default=0)
 
 
 def tell(submitted: list[tuple[Job, str]]) -> None:
@@ -177,7 +188,8 @@ def limit_times(home: Home) -> str:
 def predicted_limit(home: Home) -> str:
     """Half as much again as the longest element is predicted to take, and ten minutes to start; in minutes."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
-    several = home.experiment.cluster.trainings_per_task
+    several = packing.settled(home.experiment, home.pool, largest(home.graph)).cluster.trainings_per_task
+    assert several != "auto"
     return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Protocol
 
 from sweep.graph.home import Home
@@ -22,11 +23,11 @@ class Backend(Protocol):
 
 
 class Ready:
-    """The missing trainings of an experiment, handed out as soon as all they need is done."""
+    """The missing trainings of an experiment (`only`: of these tasks), handed out as soon as all they need is done."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, only: Collection[str] | None = None) -> None:
         self.home = home
-        self.waiting = {training.name: training for training in missing(home)}
+        self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self.total = len(self.waiting)
         self.failures: list[Failure] = []
         self._given: set[str] = set()
@@ -51,8 +52,8 @@ class Ready:
     def ended(self) -> int:
         return self.total - len(self.waiting)
 
-    def busy(self, task: str) -> None:
-        """Another process trains it: it is asked for again later, by when it is done or free."""
+    def again(self, task: str) -> None:
+        """Another process has it, or its own died: it is handed out once more, a little later."""
         name = self.home.training(task).name
         self._given.discard(name)
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS

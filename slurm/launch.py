@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from slurm import queue, sbatch
+from slurm import packing, queue, sbatch
 from slurm.sbatch import Job
 from slurm.supervise import supervise
 from sweep.errors import Refused
@@ -38,8 +38,9 @@ class Task:
 
     def __call__(self) -> NoReturn:
         folder = Path(self.folder)
-        experiment = experiment_file.load(folder / "experiment.yaml")
-        name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else self.name.split()[0]
+        names = self.name.split()
+        experiment = packing.settled(experiment_file.load(folder / "experiment.yaml"), folder.parent, len(names))
+        name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else names[0]
         log = sbatch.logs_of(folder.parent) / f"{name}.out"
         # the command `lottery` of the installation that submitted this
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -1,7 +1,8 @@
 """On this machine: in this process on one compiled program, or in several worker processes.
 
 A worker process that dies takes one training with it, not the sweep: it is recorded as failed and a new worker takes
-its place. On a machine with GPUs every worker has its own, or shares one where there are more workers than GPUs.
+its place. On a machine with GPUs every worker has its own, or shares one where there are more workers than GPUs;
+`per_gpu` of them share it under MPS, which is faster where one training leaves much of a GPU idle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -22,6 +24,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
+from sweep.mps import shared_gpus
 from sweep.progress import Work
 from sweep.work.worker import Failure, Worker, record_failure
 
@@ -37,19 +40,23 @@ class Local:
     jobs: int = 1
     devices: int = 0
     quiet: bool = False
+    per_gpu: int = 1  # of the jobs, on one GPU
+    only: Collection[str] | None = None  # these tasks; None = whatever is missing
+    restarts: int | None = None  # of a task from the same point; None: one whose process dies has failed
 
     def run(self, home: Home) -> list[Failure]:
         """Everything that is missing; a backend as slurm.backend describes it."""
-        ready = Ready(home)
+        ready = Ready(home, self.only)
         jobs = min(self.jobs, ready.total)
         if jobs > 1:
-            self._in_processes(ready, jobs)
+            with shared_gpus(self.per_gpu):
+                self._in_processes(ready, jobs)
         else:
             self._here(ready)
         return ready.failures
 
     def _here(self, ready: Ready) -> None:
-        worker = Worker(ready.home, self.devices, quiet=self.quiet)
+        worker = Worker(ready.home, self.devices, quiet=self.quiet, restarts=self.restarts)
         while ready.left:
             task = ready.next()
             if task is None:  # all that is left is under way elsewhere
@@ -59,13 +66,13 @@ class Local:
             try:
                 failure = worker.attempt(task)
             except Busy:
-                ready.busy(task)
+                ready.again(task)
                 continue
             ready.end(task, failure)
             self._say(ready, task, failure, time.monotonic() - began)
 
     def _in_processes(self, ready: Ready, jobs: int) -> None:
-        crew = _Crew(ready.home.root, jobs, self.devices)
+        crew = _Crew(ready.home.root, jobs, self)
         label = f"{ready.total} trainings of {ready.home.experiment.name}"
         with stoppable() as stop, Work(label, ready.total, quiet=self.quiet) as work:
             try:
@@ -74,8 +81,8 @@ class Local:
                     for member in crew.answered():
                         task, seconds = member.task, time.monotonic() - member.began
                         answer = crew.answer(member)
-                        if answer == BUSY:
-                            ready.busy(task)
+                        if answer == BUSY or (answer == DIED and self.restarts is not None):
+                            ready.again(task)
                             continue
                         failure = record_failure(ready.home, task, DIED) if answer == DIED else answer
                         assert failure is None or isinstance(failure, Failure)
@@ -104,16 +111,16 @@ class _Member:
 class _Crew:
     """Worker processes, each with its share of the machine."""
 
-    def __init__(self, root: Path, jobs: int, devices: int) -> None:
-        self.root, self.devices = root, devices
+    def __init__(self, root: Path, jobs: int, local: Local) -> None:
+        self.root, self.local = root, local
         self.threads = max(1, (os.cpu_count() or 1) // jobs)
-        self.shares = shares(visible_gpus(), jobs, devices)
+        self.shares = shares(visible_gpus(), jobs, local.devices, local.per_gpu)
         self.members = [self._start(place) for place in range(jobs)]
 
     def _start(self, place: int) -> _Member:
         context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
         ours, theirs = context.Pipe()
-        words = (self.root, self.devices, self.threads, self.shares[place], theirs)
+        words = (self.root, self.local, self.threads, self.shares[place], theirs)
         process = context.Process(target=_work, args=words, daemon=True)
         process.start()
         theirs.close()
@@ -156,12 +163,16 @@ class _Crew:
             member.process.join()
 
 
-def shares(gpus: list[str], jobs: int, devices: int = 0) -> list[str | None]:
+def shares(gpus: list[str], jobs: int, devices: int = 0, per_gpu: int = 1) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each of `jobs` workers, `devices` GPUs each; None where there are none to share.
 
     >>> shares(["0", "1"], 4), shares(["0", "1", "2", "3"], 2), shares([], 2)
     (['0', '1', '0', '1'], ['0,1', '2,3'], [None, None])
+    >>> shares(["0", "1", "2", "3"], 4, per_gpu=2)
+    ['0', '1', '0', '1']
     """
+    if per_gpu > 1:  # on purpose no more GPUs than that takes
+        gpus, devices = gpus[: -(-jobs // per_gpu)], 1
     each = devices or max(1, len(gpus) // jobs)
     if not gpus or each > len(gpus):  # more than there are: logical parts of the first
         return [None] * jobs
@@ -169,11 +180,12 @@ def shares(gpus: list[str], jobs: int, devices: int = 0) -> list[str | None]:
     return [parts[i % len(parts)] for i in range(jobs)]
 
 
-def _work(root: Path, devices: int, threads: int, share: str | None, pipe: Connection) -> None:
+def _work(root: Path, local: Local, threads: int, share: str | None, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share
-    worker = Worker(Home(root, experiment_file.load(root / "experiment.yaml")), devices, threads, quiet=True)
+    home = Home(root, experiment_file.load(root / "experiment.yaml"))
+    worker = Worker(home, local.devices, threads, quiet=True, restarts=local.restarts, per_gpu=local.per_gpu)
     while True:
         try:
             task = pipe.recv()

@@ -58,7 +58,7 @@ class Mpi:
 
     def _ended(self, ready: Ready, task: str, failure: Failure | None, busy: bool, seconds: float) -> None:
         if busy:
-            ready.busy(task)
+            ready.again(task)
             return
         ready.end(task, failure)
         if not self.quiet:

@@ -116,7 +116,9 @@ def command_of(experiment: Experiment, folder: Path, name: str) -> str:
         # submitting is refused while the queue is full: it is tried for an hour. Not in a container: it needs sbatch
         again = f"for try in $(seq 12); do lottery sweep {where} --on slurm --untried && break || sleep 300; done"
         return f"bash -c {shlex.quote(f'{again}; {lottery} report {where}')}"
-    return f"{lottery} train {where} {name} --restarts {experiment.cluster.restarts}"
+    each = experiment.cluster.trainings_per_gpu
+    packed = f" --per-gpu {each}" if each != 1 else ""
+    return f"{lottery} train {where} {name} --restarts {experiment.cluster.restarts}{packed}"
 
 
 def dependency(clauses: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
@@ -226,7 +228,9 @@ def _array(
 
 def carried(experiment: Experiment, training: Training) -> int:
     """Trainings of an array element; a dense run has one to itself."""
-    return 1 if training.kind == "dense" else experiment.cluster.trainings_per_task
+    several = experiment.cluster.trainings_per_task
+    assert several != "auto", "slurm.packing settles it"
+    return 1 if training.kind == "dense" else several
 
 
 def _chunks(group: Sequence[Training], size: int) -> list[Sequence[Training]]:

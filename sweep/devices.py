@@ -26,6 +26,7 @@ class Devices:
     replicas: int
     kind: str  # "GPU" or "CPU"
     nccl: bool = False  # it wants one device per GPU; elsewhere sums are made on one device and handed round
+    sharing: int = 1  # trainings that have each of these devices at the same time
 
     def __str__(self) -> str:
         return f"{self.replicas} × {self.kind}" if self.replicas > 1 else f"one {self.kind}"

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # from above to below; a room may import what stands before it. The ground stands before all rooms.
 ROOMS = ["pruning", "experiment", "graph", "data", "training", "tracking", "work", "tuning", "report", "bench", "cli"]
-GROUND = {"errors", "files", "progress", "interrupt", "hardware", "devices"}
+GROUND = {"errors", "files", "progress", "interrupt", "hardware", "mps", "devices"}
 
 
 def imports(path: Path) -> set[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from statistics import median
 from typing import Any
 
@@ -45,7 +46,7 @@ def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> 
         program.load(program.network.initial(0))
         epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
         steps_here = min(steps, program.steps)
-        times = list(_timed(program, epoch, rounds + 1, steps_here))[1:]
+        times = list(timed(program, epoch, rounds + 1, steps_here))[1:]
         each = median(total for total, _ in times) / steps_here
         reduce = _all_reduce(program, part) if count > 1 else 0.0
         rate = recipe.batch / each
@@ -66,10 +67,10 @@ def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> 
     return found
 
 
-def _timed(program: Program, epoch: Epoch, rounds: int, steps: int) -> Iterator[tuple[float, float]]:
-    """Seconds of `steps` steps, and how many of them were spent waiting for images."""
+def timed(program: Program, epoch: Epoch, rounds: int | None, steps: int) -> Iterator[tuple[float, float]]:
+    """Seconds of `steps` steps, and how many of them were spent waiting for images; None: round after round."""
     feed = program.feed(program.dataset.train)
-    for _ in range(rounds):
+    for _ in repeat(None) if rounds is None else repeat(None, rounds):
         began, waited = time.perf_counter(), 0.0
         if isinstance(feed, Resident):
             program.run(epoch, 0, steps)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from sweep.cli.find import Devices, Json
-from sweep.data import place_of
+from slurm import packing
+from sweep.bench.packing import pack
+from sweep.cli.find import RESULTS, Devices, Json, Override, Results, find
+from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.hardware import hardware
@@ -155,6 +157,51 @@ def input_(
         f"{found.images_per_cpu_second:.0f} per core; a GPU that takes {rate:.0f}/s needs {found.cores_needed:.1f} "
         f"cores, and here would wait {found.data_wait_share:.0%} of its time"
     )
+    return 0
+
+
+@app.command(name="packing")
+def packing_(
+    experiment: str,
+    *overrides: Override,
+    per_gpu: Annotated[tuple[int, ...], Several] = (1, 2, 4, 6),
+    seconds: Annotated[float, Parameter(help="Of training, each time")] = 10.0,
+    results: Results = RESULTS,
+    json_: Json = False,
+) -> int:
+    """Several trainings on one GPU at a time: images/s together, and tickets per GPU-hour.
+
+    Kept in packing.json of the results folder, from which cluster.trainings_per_gpu: auto chooses.
+    Example: lottery bench packing experiments/cifar10_mobilenet_v2.yaml --per-gpu 1 2 4
+    """
+    asked, _ = find(experiment, overrides, results)
+    if asked.data.name in WANTED:
+        place_of(asked.data)
+    for name, value in (("--seconds", seconds), *(("--per-gpu", count) for count in per_gpu)):
+        if value <= 0:
+            raise Refused(f"{name}: received {value}, expected more than 0")
+    rows = [pack(asked, results / "compiled", count, seconds) for count in sorted(set(per_gpu))]
+    path = packing.record(results, rows)
+    several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
+    if json_:
+        found = [
+            {**asdict(row), "tickets_per_hour": row.tickets_per_hour(asked.recipe.epochs, 1), "in_a_row": many,
+             "tickets_per_hour_in_a_row": row.tickets_per_hour(asked.recipe.epochs, many)}
+            for row, many in zip(rows, several, strict=True)
+        ]  # fmt: skip
+        print(json.dumps(found, indent=1))
+        return 0
+    table = Table("trainings", "images/s", "times one", "start s", "tickets/h", "in a row", "tickets/h so",
+                  title=f"{rows[0].network}, {rows[0].hardware}")  # fmt: skip
+    for row, many in zip(rows, several, strict=True):
+        one = rows[0].images_per_second / rows[0].per_gpu
+        table.add_row(
+            str(row.per_gpu), f"{row.images_per_second:.0f}", f"{row.images_per_second / one:.2f}",
+            f"{row.start_seconds:.1f}", f"{row.tickets_per_hour(asked.recipe.epochs, 1):.1f}", str(many),
+            f"{row.tickets_per_hour(asked.recipe.epochs, many):.1f}",
+        )  # fmt: skip
+    show(table)
+    console.print(f"{path}: auto takes {packing.best(rows)} on a GPU")
     return 0
 
 

@@ -21,11 +21,13 @@ from sweep.cli.say import failed, method
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.graph.home import Home
+from sweep.hardware import visible_gpus
 from sweep.progress import console
 from sweep.training.schedule import groups_of
 from sweep.work.worker import Failure, Worker
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
+PerGpu = Annotated[int, Parameter(help="Trainings at a time on one GPU, under NVIDIA's MPS")]
 Restarts = Annotated[
     int | None, Parameter(help="Starts again from the same point after which a task is given up; none: no limit")
 ]
@@ -53,6 +55,7 @@ def train(
     *words: Annotated[str, Parameter(help="Trainings, as lottery plan lists them, and fields to change")],
     seed: int | None = None,
     devices: Devices = 0,
+    per_gpu: PerGpu = 1,
     restarts: Restarts = None,
     results: Results = RESULTS,
 ) -> int:
@@ -60,6 +63,7 @@ def train(
 
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
+    _check_sharing(per_gpu, devices)
     overrides = tuple(word for word in words if "=" in word)
     described = _described(experiment, overrides, results, devices)
     if seed is not None and seed not in described.experiment.seeds:
@@ -69,6 +73,9 @@ def train(
     home = open_home(experiment, overrides, results)
     if not named:
         console.print(method(home))
+    if per_gpu > 1:
+        crew = Local(_places(per_gpu), per_gpu=per_gpu, only={one.slug for one in wanted}, restarts=restarts)
+        return failed(crew.run(home))
     worker, failures = Worker(home, devices, restarts=restarts), list[Failure]()
     for training in wanted:
         failure = worker.attempt_patiently(training.slug)
@@ -84,7 +91,8 @@ def sweep(
     experiment: str,
     *overrides: Override,
     on: On = "local",
-    jobs: Jobs = 1,
+    jobs: Jobs | None = None,
+    per_gpu: PerGpu = 1,
     devices: Devices = 0,
     wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
@@ -97,10 +105,15 @@ def sweep(
 
     Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
-    if on != "local" and (jobs > 1 or devices):
-        raise Refused(f"--jobs and --devices are for --on local; --on {on} takes them from the cluster")
+    if on != "local" and (jobs or devices or per_gpu != 1):
+        raise Refused(f"--jobs, --per-gpu and --devices are for --on local; --on {on} takes them from the cluster")
+    _check_sharing(per_gpu, devices)
+    most = _places(per_gpu) if per_gpu > 1 else 1
+    if jobs and per_gpu > 1 and jobs > most:
+        raise Refused(f"--jobs {jobs}: expected at most {most}, --per-gpu {per_gpu} on every GPU there is")
+    jobs = jobs or most
     if on != "slurm" and (wait or dry_run or untried):
         raise Refused(f"--wait, --dry-run and --untried are for --on slurm, not --on {on}")
 
@@ -114,7 +127,7 @@ def sweep(
     if on != "slurm" and not take_over:
         arrays.refuse_live(read_home(experiment, overrides, results))
     if on == "local":
-        return _sweep(opened(), Local(jobs, devices, quiet), quiet)
+        return _sweep(opened(), Local(jobs, devices, quiet, per_gpu), quiet)
     if on == "mpi":
         with world() as ranks:
             return _sweep(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
@@ -124,6 +137,18 @@ def sweep(
         return 0
     _refuse_what_cannot_work(read_home(experiment, overrides, results))
     return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
+
+
+def _check_sharing(per_gpu: int, devices: int) -> None:
+    if per_gpu < 1:
+        raise Refused(f"--per-gpu {per_gpu}: expected 1 or more")
+    if per_gpu > 1 and devices > 1:
+        raise Refused(f"--per-gpu {per_gpu}: expected 1 where a training has several devices (--devices {devices})")
+
+
+def _places(per_gpu: int) -> int:
+    """Trainings at a time on all GPUs; without any, side by side on this machine's cores."""
+    return per_gpu * max(1, len(visible_gpus()))
 
 
 def _refuse_what_cannot_work(home: Home) -> None:

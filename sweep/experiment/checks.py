@@ -122,8 +122,15 @@ def check(e: Experiment) -> None:
     for option in c.options:
         need(bool(re.fullmatch(r"--[a-z][a-z-]*(=.+)?", option)), "cluster.options", repr(option),
              "--name or --name=value, as in --constraint=a100")  # fmt: skip
-    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "trainings_per_task", "cpus_per_gpu", "warning_seconds"):
+    for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
+    each, carried = c.trainings_per_gpu, c.trainings_per_task
+    for name, count in (("trainings_per_gpu", each), ("trainings_per_task", carried)):
+        need(count == "auto" or count > 0, f"cluster.{name}", count, "1 or more, or auto")
+    need(each == "auto" or carried == "auto" or each <= carried, "cluster.trainings_per_gpu", each,
+         f"at most cluster.trainings_per_task ({carried}): they are trainings of one array element")  # fmt: skip
+    need(each == 1 or c.gpus_per_cell == 1, "cluster.trainings_per_gpu", each,
+         f"1 where a training has several GPUs (cluster.gpus_per_cell is {c.gpus_per_cell})")  # fmt: skip
     for name in ("array_parallelism", "restarts"):
         need(getattr(c, name) >= 0, f"cluster.{name}", getattr(c, name), "0 or more")
     for name in ("time_limit", "dense_time_limit"):

@@ -15,6 +15,7 @@ from sweep.experiment.method import Method
 from sweep.experiment.point import BEGINNING, Point
 
 ControlKind = Literal["fresh", "fresh_short", "shuffled", "random", "inverted", "same_signs", "same_magnitudes"]
+Count = int | Literal["auto"]
 
 
 def circumstance(default: Any) -> Any:
@@ -104,7 +105,8 @@ class Cluster:
     nodes: int = 20
     gpus_per_node: int = 4
     gpus_per_cell: int = 1  # 1: the cells of a node do not talk; more: MirroredStrategy inside the cell
-    trainings_per_task: int = 1  # cells that an array element trains one after the other: start-up is paid once
+    trainings_per_task: Count = 1  # cells that an array element trains: start-up is paid once; auto: as measured
+    trainings_per_gpu: Count = 1  # of these, at a time on one GPU (MPS); auto: as lottery bench packing measured
     cpus_per_gpu: int = 8
     memory_per_gpu: str = "32G"
     time_limit: str = ""  # of one cell, as SLURM writes it; empty = predicted once the dense run was measured

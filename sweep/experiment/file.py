@@ -10,7 +10,7 @@ import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -110,6 +110,11 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple):
             raise _wrong(where, value, "a list")
         return tuple(convert(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if get_origin(kind) is Union:  # a number, or a word instead of it
+        number, word = get_args(kind)
+        if isinstance(value, str) and value not in get_args(word):
+            raise _wrong(where, value, f"a number or {', '.join(get_args(word))}")
+        return convert(word if isinstance(value, str) else number, value, where)
     if get_origin(kind) is Literal:
         allowed = get_args(kind)
         # YAML 1.1 reads a bare on or off as a boolean

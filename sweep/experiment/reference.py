@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from models import NETWORKS
 from sweep.experiment import fields
@@ -104,6 +104,8 @@ def comments_of(section: type) -> dict[str, str]:
 def _kind(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(f"`{word}`" for word in get_args(hint))
+    if get_origin(hint) is Union:
+        return " or ".join(map(_kind, get_args(hint)))
     if get_origin(hint) is tuple:
         return f"list of {_kind(get_args(hint)[0])}"
     if hint in WORDS:

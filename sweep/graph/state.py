@@ -119,7 +119,8 @@ def cost_of(home: Home) -> Cost:
         path = home.folder(training) / "result.json"
         if training.name in there and path.exists():
             result = files.read_json(path)
-            spent += result.get("seconds", 0.0) * result.get("devices", 1) / 3600
+            share = result.get("devices", 1) / result.get("trainings_per_gpu", 1)
+            spent += result.get("seconds", 0.0) * share / 3600
             devices = max(devices, result.get("devices", 1)) if training.kind == "dense" else devices
         elif training.name not in there or not home.skipped(training):
             epochs += training.epochs

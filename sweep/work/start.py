@@ -104,6 +104,7 @@ def result_of(
         "steps_per_epoch": program.steps,
         "seconds": outcome.seconds,
         "devices": program.devices.replicas,
+        "trainings_per_gpu": program.devices.sharing,
         "norm_images": program.recipe.norm_images or program.recipe.batch,
         "fingerprint": fingerprint,
         **circumstances(),

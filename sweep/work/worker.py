@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,9 +64,15 @@ class Worker:
     """Performs tasks. The program is compiled at the first task and serves all later ones of the same recipe."""
 
     def __init__(
-        self, home: Home, devices: int = 0, threads: int = 0, quiet: bool = False, restarts: int | None = None
+        self,
+        home: Home,
+        devices: int = 0,
+        threads: int = 0,
+        quiet: bool = False,
+        restarts: int | None = None,
+        per_gpu: int = 1,
     ) -> None:
-        self.home, self.devices, self.threads, self.quiet = home, devices, threads, quiet
+        self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
         self._program: tuple[object, Program, str] | None = None
 
@@ -84,7 +90,7 @@ class Worker:
             devices = prepare(self.devices, self.threads)
             if not self.devices:  # all there are, or as many as can share a batch
                 devices = first(devices, most_devices(training.recipe, devices.replicas))
-            program = Program(training, dataset, devices)
+            program = Program(training, dataset, replace(devices, sharing=self.per_gpu))
             if not self.quiet:
                 console.print(str(program))
             self._program = key, program, fingerprint(dataset, training.data)

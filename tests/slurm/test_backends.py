@@ -94,7 +94,8 @@ def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbe
     """Another quantile, rewind point and seed, and one of each no more; then an experiment with the same dense run."""
     results = Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=shutil.ignore_patterns("report")))
     before = {path: path.read_text() for path in trainings(results, "*/claim.json")}
-    grown = ("prune.quantiles=[0.7,0.8]", "prune.rewind=[1ep,3it]", "seeds=[0,1]")
+    packed = ("cluster.trainings_per_task=4", "cluster.trainings_per_gpu=2")  # on the cluster, and nowhere else
+    grown = ("prune.quantiles=[0.7,0.8]", "prune.rewind=[1ep,3it]", "seeds=[0,1]", *packed)
     assert len(before) == 5 and place.sweep(tiny_file, results, *grown)[0] == 0
     after = {path: path.read_text() for path in trainings(results, "*/claim.json")}
     assert before.items() <= after.items(), "something was trained again"

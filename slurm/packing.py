@@ -1,0 +1,66 @@
+"""`auto`: how many trainings share a GPU and how many an array element carries, from what was measured on the cluster.
+
+`lottery bench packing` writes `packing.json` into the results folder: for a network on one kind of GPU, the images per
+second of n trainings together, and the seconds that pass before a training begins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from slurm import sbatch
+from sweep import files
+from sweep.bench.packing import Packing, network_of
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+
+ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
+START_SHARE = 0.05  # of an element's time, that starting may take
+
+
+def measured(pool: Path) -> list[Packing]:
+    """What was measured for this pool so far."""
+    path = pool / "packing.json"
+    return [Packing(**row) for row in files.read_json(path)["measured"]] if path.exists() else []
+
+
+def record(pool: Path, rows: list[Packing]) -> Path:
+    """Put rows on record; a newer measurement of the same replaces the older."""
+    new = {(row.hardware, row.network, row.per_gpu): row for row in [*measured(pool), *rows]}
+    pool.mkdir(parents=True, exist_ok=True)
+    files.write_json(pool / "packing.json", {"measured": [asdict(row) for row in new.values()]})
+    return pool / "packing.json"
+
+
+def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
+    """The experiment with numbers where its cluster says auto; `cells`: trainings of its largest array."""
+    cluster = experiment.cluster
+    if "auto" not in (cluster.trainings_per_gpu, cluster.trainings_per_task):
+        return experiment
+    rows = [row for row in measured(pool) if row.network == network_of(experiment)]
+    if not rows:
+        field = "trainings_per_gpu" if cluster.trainings_per_gpu == "auto" else "trainings_per_task"
+        raise Refused(f"cluster.{field}: auto needs a measurement of {network_of(experiment)} in "
+                      f"{pool / 'packing.json'}; run lottery bench packing on a node, or write a number")  # fmt: skip
+    per_gpu = best(rows) if cluster.trainings_per_gpu == "auto" else cluster.trainings_per_gpu
+    per_task = cluster.trainings_per_task
+    if per_task == "auto":
+        row = min(rows, key=lambda row: abs(row.per_gpu - per_gpu))
+        # no more than leave every GPU something to do
+        fair = cells // (sbatch.together(cluster) * per_gpu)
+        per_task = per_gpu * max(1, min(in_a_row(row, experiment.recipe.epochs), fair))
+    return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
+
+
+def best(rows: list[Packing]) -> int:
+    """The fewest at a time that reach nearly the best throughput."""
+    enough = ENOUGH * max(row.images_per_second for row in rows)
+    return min(row.per_gpu for row in rows if row.images_per_second >= enough)
+
+
+def in_a_row(row: Packing, epochs: int) -> int:
+    """So many one after the other that starting takes no more than its share of the time."""
+    seconds = epochs * row.epoch_images * row.per_gpu / row.images_per_second
+    return math.ceil(row.start_seconds * (1 / START_SHARE - 1) / seconds)

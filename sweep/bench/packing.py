@@ -1,0 +1,104 @@
+"""Several trainings on one GPU at the same time: images per second of all together, and what starting costs.
+
+Every training is a process of its own, as in a sweep. They start together, compile, wait for each other, and then train
+for the same time, so that none is measured while it has the GPU to itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.hardware import hardware, visible_gpus
+from sweep.mps import shared_gpus
+
+BARRIER_SECONDS = 900.0  # until all have compiled
+
+
+@dataclass(frozen=True)
+class Packing:
+    """So many trainings on one GPU."""
+
+    hardware: str
+    network: str
+    per_gpu: int
+    images_per_second: float  # all together
+    start_seconds: float  # of the slowest, until its first step is done
+    epoch_images: int  # trained on in an epoch
+
+    def tickets_per_hour(self, epochs: float, in_a_row: int) -> float:
+        """Of a GPU, where every process trains so many tickets of so many epochs before it starts anew."""
+        seconds = epochs * self.epoch_images * self.per_gpu / self.images_per_second
+        return 3600 * self.per_gpu * in_a_row / (self.start_seconds + in_a_row * seconds)
+
+
+def network_of(experiment: Experiment) -> str:
+    """What decides the speed of a training."""
+    model, data, recipe = experiment.model, experiment.data, experiment.recipe
+    size = f", {data.image_size} px" if data.image_size else ""
+    return f"{model.name} {model.width:g} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
+
+
+def pack(experiment: Experiment, compiled: Path, per_gpu: int, seconds: float) -> Packing:
+    """`per_gpu` trainings on the first GPU, each for `seconds` after all have started."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(per_gpu)
+    threads = max(1, (os.cpu_count() or 1) // per_gpu)
+    with shared_gpus(per_gpu):
+        pipes, processes = [], []
+        for _ in range(per_gpu):
+            ours, theirs = context.Pipe()
+            words = (experiment, compiled, threads, barrier, seconds, theirs)
+            processes.append(context.Process(target=_train, args=words, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        try:
+            told = [pipe.recv() for pipe in pipes]
+        except EOFError:
+            raise Refused(f"{per_gpu} trainings at a time: one of them died (out of memory?); expected fewer") from None
+        finally:
+            for process in processes:
+                process.join() if not process.is_alive() else process.terminate()
+    rate = sum(images / took for _, images, took, _ in told)
+    return Packing(hardware(), network_of(experiment), per_gpu, rate, max(start for start, *_ in told), told[0][3])
+
+
+def _train(
+    experiment: Experiment, compiled: Path, threads: int, barrier: Barrier, seconds: float, pipe: Connection
+) -> None:
+    began = time.monotonic()
+    gpus = visible_gpus()
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]
+    from sweep.training.compiled import keep_compiled
+
+    keep_compiled(compiled)
+    from sweep.bench.scaling import timed
+    from sweep.data import open_dataset
+    from sweep.devices import prepare
+    from sweep.training.program import Program
+    from sweep.training.schedule import epoch_of
+
+    dataset = open_dataset(experiment.data)
+    program = Program(experiment, dataset, prepare(1, threads))
+    program.load(program.network.initial(0))
+    epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
+    rounds = timed(program, epoch, None, program.steps)
+    next(timed(program, epoch, 1, 1))
+    start = time.monotonic() - began
+    next(rounds)  # a whole epoch before the clock: the first has more to do
+    barrier.wait(BARRIER_SECONDS)
+    began, epochs = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        next(rounds)
+        epochs += 1
+    images = program.steps * experiment.recipe.batch
+    pipe.send((start, epochs * images, time.monotonic() - began, images))

@@ -1,0 +1,66 @@
+"""NVIDIA's Multi-Process Service: processes compute on one GPU at the same time instead of taking turns."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweep.errors import Refused
+from sweep.hardware import gpu_name
+
+CONTROL = "nvidia-cuda-mps-control"
+PLACES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+
+
+@contextmanager
+def shared_gpus(trainings_per_gpu: int) -> Iterator[None]:
+    """While it lasts, processes started from here share their GPUs.
+
+    A service that runs already is used; else one is started with folders of its own, so that it meets nobody else's,
+    and stopped at the end. Without a GPU there is nothing to share: the processes just run side by side.
+    """
+    if trainings_per_gpu == 1 or not gpu_name():
+        yield
+        return
+    if shutil.which(CONTROL) is None:
+        raise Refused(f"{trainings_per_gpu} trainings on a GPU need NVIDIA's MPS, and {CONTROL} is not installed here; "
+                      "expected it, or one training per GPU")  # fmt: skip
+    if _told("get_server_list") == "":
+        yield
+        return
+    before = {name: os.environ.get(name) for name in PLACES}
+    # short and on this machine: sockets lie in it
+    with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
+        for name in PLACES:
+            place = Path(folder) / name
+            place.mkdir()
+            os.environ[name] = str(place)
+        try:
+            if why := _run([CONTROL, "-d"]):
+                raise Refused(f"{trainings_per_gpu} trainings on a GPU: MPS does not start ({why}); expected one "
+                              "training per GPU, or a node that allows it")  # fmt: skip
+            try:
+                yield
+            finally:
+                _told("quit")
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _told(words: str) -> str:
+    return _run([CONTROL], words)
+
+
+def _run(command: list[str], words: str = "") -> str:
+    """Why it did not work; nothing where it did."""
+    try:
+        done = subprocess.run(command, input=words, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return "no answer within a minute"
+    return "" if done.returncode == 0 else " ".join((done.stderr or done.stdout).split()) or f"status {done.returncode}"
