@@ -35,11 +35,10 @@ class Slurm:
     """A backend as slurm.backend describes it; failures are known only where it waits for the end."""
 
     wait: bool = False
-    untried: bool = False  # only what was never submitted
     quiet: bool = False
 
     def run(self, home: Home) -> list[Failure]:
-        submitted = submit(home, untried(home) if self.untried else None)
+        submitted = submit(home)
         if not self.quiet:
             tell(submitted)
         return self._waited(home) if self.wait else []
@@ -69,8 +68,9 @@ class Wanted:
         return bool(self.trainings or self.masks)
 
 
-def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, str]]:
-    """Submit everything that is missing (`only`: these tasks of it); the jobs with their numbers.
+def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> list[tuple[Job, str]]:
+    """Submit everything that is missing (`only`: these tasks of it); the jobs with their numbers. `turn`: how often
+    the sweep has already submitted again by itself what was lost.
 
     When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
     """
@@ -79,6 +79,7 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
         wanted = wanted_of(home, live, only)
         if not wanted.any:
             return []
+        _refuse_unknown(home)
         chain = _chain(home, wanted)
         sbatch.write_scripts(home.root, chain)  # to be read; what runs is the same
         for training in wanted.trainings:
@@ -90,7 +91,7 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
                 after = sbatch.clause(_clauses(home, job, done, live))
                 number = launch.submit(job, home.root.resolve(), home.experiment.cluster, after)
                 done.append((job, number))
-                jobs.record(home, job, number, array=len(job.elements) > 1)
+                jobs.record(home, job, number, len(job.elements) > 1, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]
@@ -99,12 +100,27 @@ def submit(home: Home, only: Collection[str] | None = None) -> list[tuple[Job, s
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
             raise Refused(f"{error}{field_of(str(error), home)}; nothing was submitted") from None
+        except OSError:  # a full disk: a job that is on no record would run beside the next submission
+            with suppress(Refused, queue.Silent):
+                queue.cancel(id_ for _, id_ in done)
+            raise
         except queue.Silent as error:
             before = ", ".join(id_ for _, id_ in done) or "none"
             raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
         if measured := limit_times(home):
             console.print(f"time limit of the cells: {measured}")
         return done
+
+
+def _refuse_unknown(home: Home) -> None:
+    """Jobs of this experiment that are on no record: submitted by hand, or cut off before they were put on it."""
+    known = {job.id for job in jobs.submitted(home)}
+    if "SLURM_JOB_ID" in os.environ:  # the one that asks may itself have been submitted by hand
+        known.add(os.environ["SLURM_JOB_ID"])
+    unknown = sorted(queue.of_folder(home.root.resolve() / "slurm") - known)
+    if unknown:
+        raise Refused(f"{home.root}: of its jobs {', '.join(unknown[:5])} wait or run and are on no record (submitted "
+                      f"by hand, or cut off); wait for them, or scancel {' '.join(unknown[:5])}")  # fmt: skip
 
 
 def preview(home: Home) -> list[Job]:

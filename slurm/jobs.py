@@ -23,14 +23,15 @@ class Submitted:
     indices: tuple[int, ...]  # the element of each
     at: float  # seconds since 1970
     array: bool = True  # of trainings: one alone is no array where submitit submits it
+    turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
 
 
 def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
 
-def record(home: Home, job: Job, id_: str, array: bool = True) -> None:
-    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array)
+def record(home: Home, job: Job, id_: str, array: bool = True, turn: int = 0) -> None:
+    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array, turn)
     files.append_line(path_of(home), asdict(line))
 
 
@@ -62,7 +63,9 @@ def elements(home: Home) -> dict[str, tuple[str, ...]]:
 
 def log_of(home: Home, task: str) -> Path:
     """The log of a training, whichever job of whichever experiment it ran in; of several that shared an array element,
-    that of the first."""
+    that of the first. Also of masks, report and rest."""
+    if task in SINGLE:
+        return logs_of(home.pool) / f"{home.root.name}-{task}.out"
     name = home.training(task).name
     for job in submitted(home):
         if name in job.tasks:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from sweep.errors import Refused
 
@@ -128,6 +129,13 @@ def submit_limit(qos: str) -> int | None:
 def waiting_or_running() -> int:
     """This user's jobs in the queue, every array element counted."""
     return len(_output(["squeue", "--me", "--noheader", "--array", "--format=%i"]).splitlines())
+
+
+def of_folder(folder: Path) -> set[str]:
+    """Jobs in the queue, whoever submitted them, whose script lies under it; arrays as a whole."""
+    listed = _output(["squeue", "--noheader", "--format=%F|%o"])
+    pairs = (line.partition("|") for line in listed.splitlines())
+    return {job for job, _, script in pairs if script.startswith(f"{folder}/")}
 
 
 def _user() -> str:

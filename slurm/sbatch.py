@@ -110,12 +110,9 @@ def command_of(experiment: Experiment, folder: Path, name: str) -> str:
     lottery, where = _lottery(experiment), _quoted(folder)
     if name == "masks":
         return f"{lottery} masks {where}" + (" --warm-up" if _warms_up(experiment) else "")
-    if name == "report":
-        return f"{lottery} report {where}"
-    if name == "rest":
-        # submitting is refused while the queue is full: it is tried for an hour. Not in a container: it needs sbatch
-        again = f"for try in $(seq 12); do lottery sweep {where} --on slurm --untried && break || sleep 300; done"
-        return f"bash -c {shlex.quote(f'{again}; {lottery} report {where}')}"
+    if name in ("report", "rest"):  # rescue is not in the container: it needs sbatch
+        rest = " --rest" if name == "rest" else ""
+        return f"bash -c {shlex.quote(f'lottery rescue {where}{rest}; {lottery} report {where}')}"
     each = experiment.cluster.trainings_per_gpu
     packed = f" --per-gpu {each}" if each != 1 else ""
     return f"{lottery} train {where} {name} --restarts {experiment.cluster.restarts}{packed}"

@@ -15,6 +15,7 @@ from sweep.graph.state import states as states_of_files
 @dataclass(frozen=True)
 class Standing:
     tasks: list[State]
+    jobs: tuple[State, ...] = ()  # of the chain that train nothing: masks, report
     nodes: int = 0  # that work for the sweep now
     silence: str = ""  # why SLURM's side is missing
 
@@ -34,37 +35,61 @@ def states(home: Home) -> Standing:
     except (queue.Silent, Refused) as error:
         silence = f"SLURM does not answer, this is from the files alone ({error})"
         return Standing(states_of_files(home), silence=silence)
-    tasks = states_of_files(home)
-    failed = {one.task: one for one in tasks if one.state == "failed"}
-    rest = any(seen[number].live for number in numbers.get("rest", ()) if number in seen)
-    tasks = [_merged(home, one, numbers.get(one.task, ()), seen, failed, rest) for one in tasks]
+    chain = {part: _job(part, numbers[part], seen) for part in sbatch.SINGLE if part in numbers}
+    rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
+    ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
+    tasks = []
+    for one in states_of_files(home):  # in the order of the plan: parents come first
+        tasks.append(_merged(home, one, numbers.get(one.task, ()), seen, ended, rest))
+        if tasks[-1].state in ("failed", "lost"):
+            ended[one.task] = tasks[-1]
     running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
-    return Standing(tasks, len(running))
+    return Standing(tasks, tuple(chain.values()), len(running))
 
 
 def _merged(
-    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], failed: dict[str, State], rest: bool
+    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], ended: dict[str, State], rest: bool
 ) -> State:
+    """`ended`: what came before it and did not succeed."""
     if one.state == "done":
         return one
     found = [seen[number] for number in numbers if number in seen]
-    live = [each for each in found if each.live]
-    if live:
-        latest = live[-1]
-        if latest.state == "RUNNING":
-            return replace(one, state="running", note=f"on {latest.node}")
-        return replace(one, state="waiting", note=f"in the queue ({latest.reason})")
-    if one.state in ("failed", "running"):  # it said why itself; or it runs here, outside of SLURM
+    if live := _live(one, found):
+        return live
+    if one.state in ("failed", "running", "skipped"):  # it said why itself; or it runs here, outside of SLURM
         return one
     if not numbers and rest:
         return replace(one, note="to be submitted when there is room in the queue")
     why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
-    need = next((failed[need.slug] for need in home.training(one.task).needs if need.slug in failed), None)
-    if need:
-        why = f"never began: {need.task} failed ({need.note})"
+    needs = ["masks", *(need.slug for need in home.training(one.task).needs)]
+    before = next((ended[need] for need in needs if need in ended), None)
+    if before and one.state == "waiting":
+        why = f"never began: {before.task} {before.state} ({before.note})"
     elif found and (line := _last_line(home, one.task)):
         why += f"; last line: {line}"
-    return replace(one, state="lost", note=why)
+    return replace(one, state="lost", note=why, seconds_left=None)
+
+
+def _live(one: State, found: list[Seen]) -> State | None:
+    """As SLURM has it, where it waits or runs."""
+    live = [each for each in found if each.live]
+    if not live:
+        return None
+    if live[-1].state == "RUNNING":
+        return replace(one, state="running", note=f"on {live[-1].node}")
+    return replace(one, state="waiting", note=f"in the queue ({live[-1].reason})")
+
+
+def _job(part: str, numbers: tuple[str, ...], seen: dict[str, Seen]) -> State:
+    """Masks or report, by its latest job."""
+    one = State(part, "lost", 0, f"job {numbers[-1]} was cancelled")
+    found = [seen[numbers[-1]]] if numbers[-1] in seen else []
+    if live := _live(one, found):
+        return live
+    if found:
+        done = found[0].state == "COMPLETED"
+        return replace(one, state="done" if done else "lost", note=f"job {numbers[-1]}: {found[0].state}")
+    return one
 
 
 def _last_line(home: Home, task: str) -> str:

@@ -6,6 +6,7 @@ snapshot, because appending to a shared one did not survive kill -9.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from models import Network, Weights
 from sweep.errors import Refused
 
 CHECKSUM = "checksum"
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or one's share of it
 
 
 @contextmanager
@@ -35,8 +37,15 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(beside, "rb") as f:
             os.fsync(f.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        raise _named(error, path) from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """Of a full disk, which file: the system does not say that, and HDF5 says it in a page of its own words."""
+    return OSError(error.errno, os.strerror(error.errno), str(path)) if error.errno in FULL else error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -55,12 +64,27 @@ def read_json(path: Path) -> Any:
         raise Refused(f"{path}: not readable as JSON; delete it and run again") from None
 
 
+def read_json_if_there(path: Path) -> Any:
+    """None where there is no such file, or no longer: others may remove it while it is looked for."""
+    try:
+        return read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
-    """With a checksum of the content: a disk or a copy that changes a byte would train to another number, unseen."""
-    with replacing(path) as beside, h5py.File(beside, "w") as f:
+    """With a checksum of the content: a disk or a copy that changes a byte would train to another number, unseen.
+
+    Made in memory first: where the disk is full, HDF5 ends the process with a segmentation fault.
+    """
+    with h5py.File(path.name, "w", driver="core", backing_store=False) as f:
         for name, array in arrays.items():
             f.create_dataset(name, data=array)
         f.attrs.update({**attributes, CHECKSUM: checksum(arrays)})
+        f.flush()
+        image = f.id.get_file_image()
+    with replacing(path) as beside:
+        beside.write_bytes(image)
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> str:
@@ -129,9 +153,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Lines of JSON, without a last one that was cut off while being written."""
-    if not path.exists():
+    try:
+        whole, _, _ = path.read_text().rpartition("\n")
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    whole, _, _ = path.read_text().rpartition("\n")
     try:
         return [json.loads(line) for line in whole.splitlines()]
     except ValueError:
@@ -145,13 +170,16 @@ def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
     """One more line of JSON, on the disk when this returns. A last line that a kill or a full disk cut off goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as f:
-        f.seek(0)
-        whole = f.read().rfind(b"\n") + 1
-        f.truncate(whole)
-        f.write(json.dumps(line).encode() + b"\n")
-        f.flush()
-        os.fsync(f.fileno())
+    try:
+        with open(path, "a+b") as f:
+            f.seek(0)
+            whole = f.read().rfind(b"\n") + 1
+            f.truncate(whole)
+            f.write(json.dumps(line).encode() + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as error:
+        raise _named(error, path) from None
 
 
 def trim_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:

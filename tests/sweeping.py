@@ -16,7 +16,7 @@ from slurm.status import states
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 
-LOTTERY = [sys.executable, "-m", "sweep.cli"]
+LOTTERY = [sys.executable, "-m", "sweep"]
 
 
 def lottery(

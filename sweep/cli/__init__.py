@@ -29,6 +29,7 @@ for command in (
 ):  # fmt: skip
     app.command(command)
 app.command(cluster.sbatch_, name="sbatch")
+app.command(cluster.rescue_, name="rescue")
 app.command(cluster.supervise_, name="supervise")
 app.command(bench.app)
 app.command(wandb.app)
@@ -56,7 +57,3 @@ def main() -> int:
 def _end(message: str, status: int) -> int:
     print(f"lottery: {message}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm import arrays, jobs, sbatch, status
+from slurm.rescue import rescue
 from slurm.supervise import supervise
 from sweep.cli.find import RESULTS, Override, Results, find, open_home, read_home
 from sweep.errors import Refused
@@ -38,6 +39,21 @@ def supervise_(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -
     if not command:
         raise Refused("supervise: expected a command to run")
     return supervise(command)
+
+
+def rescue_(
+    experiment: str,
+    *,
+    rest: Annotated[bool, Parameter(help="Also what was never submitted, for want of room in the queue")] = False,
+    results: Results = RESULTS,
+) -> int:
+    """Submit again what was lost, not what was cancelled; the last job of a sweep does it before it reports.
+
+    Example: lottery rescue cifar10_resnet20
+    """
+    _, folder = find(experiment, (), results)
+    arrays.tell(rescue(open_home(str(folder), (), results), rest))
+    return 0
 
 
 def retry(
@@ -90,7 +106,7 @@ def logs(
     follow: Annotated[bool, Parameter(help="Go on showing what is added, until Ctrl-C")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """The log of a cell on the cluster, all its starts one after the other. `dense-seed0` is the dense run's.
+    """The log of a training on the cluster, all its starts one after the other; or of masks or report.
 
     Example: lottery logs cifar10_resnet20 ticket-q0.79-k10ep-seed0
     """

@@ -96,7 +96,6 @@ def sweep(
     devices: Devices = 0,
     wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
-    untried: Annotated[bool, Parameter(help="With --on slurm: only what was never submitted")] = False,
     take_over: Annotated[bool, Parameter(help="Train here what waits or runs on a cluster; cancel that first")] = False,
     quiet: Quiet = False,
     results: Results = RESULTS,
@@ -114,8 +113,8 @@ def sweep(
     if jobs and per_gpu > 1 and jobs > most:
         raise Refused(f"--jobs {jobs}: expected at most {most}, --per-gpu {per_gpu} on every GPU there is")
     jobs = jobs or most
-    if on != "slurm" and (wait or dry_run or untried):
-        raise Refused(f"--wait, --dry-run and --untried are for --on slurm, not --on {on}")
+    if on != "slurm" and (wait or dry_run):
+        raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
 
     def opened() -> Home:
         _described(experiment, overrides, results, devices)
@@ -136,7 +135,7 @@ def sweep(
         scripts(home, arrays.preview(home))
         return 0
     _refuse_what_cannot_work(read_home(experiment, overrides, results))
-    return _submitted(opened(), Slurm(wait, untried, quiet), quiet)
+    return _submitted(opened(), Slurm(wait, quiet), quiet)
 
 
 def _check_sharing(per_gpu: int, devices: int) -> None:
@@ -171,15 +170,15 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path, devic
 
 def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
     """On SLURM the last job of the chain writes the report."""
-    failures = slurm.run(home)
+    status = failed(slurm.run(home))
     if slurm.wait:
         show.write_and_list(home, quiet)
     elif not quiet:
         console.print(f"follow it: lottery status {home.root} --watch")
-    return failed(failures)
+    return status
 
 
 def _sweep(home: Home, backend: Backend, quiet: bool) -> int:
-    failures = backend.run(home)
+    status = failed(backend.run(home))  # said first: the report may fail for the same reason
     show.write_and_list(home, quiet)
-    return failed(failures)
+    return status

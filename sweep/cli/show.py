@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
 from rich.table import Table
 
 from slurm.status import Standing, seconds_left
@@ -65,14 +66,16 @@ def _watch(home: Home) -> int:
 
 
 def _show_standing(home: Home, standing: Standing) -> None:
-    table = Table("training", "state", "epoch", "test accuracy", "")
-    for state in standing.tasks:
+    """Notes stand under the training they belong to, so that a name stays whole in 80 columns."""
+    table = Table("training", "state", "epoch", "test", box=box.SIMPLE, pad_edge=False)
+    epochs = home.experiment.recipe.epochs
+    trained = [(state, f"{state.epoch}/{epochs}") for state in standing.tasks]
+    for state, epoch in [*trained, *((state, "") for state in standing.jobs)]:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
         notes = [state.note] if state.note else []
         notes += [f"{duration(state.seconds_left)} left"] if state.seconds_left is not None else []
         notes += [f"begun {state.starts} times"] if state.starts > 1 else []
-        epoch = f"{state.epoch}/{home.experiment.recipe.epochs}"
-        table.add_row(state.task, state.state, epoch, accuracy, "; ".join(notes))
+        table.add_row("\n  ".join([state.task, *(["; ".join(notes)] if notes else [])]), state.state, epoch, accuracy)
     progress.show(table)
     console.print(_summary(home, standing))
 

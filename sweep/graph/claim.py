@@ -68,8 +68,8 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
 
 
 def read(folder: Path) -> Claim | None:
-    path = folder / "claim.json"
-    return Claim(**files.read_json(path)) if path.exists() else None
+    found = files.read_json_if_there(folder / "claim.json")
+    return Claim(**found) if found else None
 
 
 def forgive(folder: Path) -> None:

@@ -66,10 +66,8 @@ class Home:
 
     def skipped(self, training: Training) -> str:
         """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
-        path = self.folder(training) / "skipped.json"
-        if self.experiment.prune.collapse != "skip" or not path.exists():
-            return ""
-        return str(files.read_json(path)["reason"])
+        found = files.read_json_if_there(self.folder(training) / "skipped.json")
+        return str(found["reason"]) if found and self.experiment.prune.collapse == "skip" else ""
 
     def missing_points(self, training: Training) -> list[Point]:
         """Points of a finished training that this experiment starts from and that were not kept.

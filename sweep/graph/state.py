@@ -30,14 +30,14 @@ def state_of(home: Home, training: Training) -> State:
     task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
     begun = claim.read(folder)
     starts = begun.starts if begun else 0
-    if (folder / "result.json").exists():
-        return State(task, "done", epochs, top1=files.read_json(folder / "result.json")["test"]["top1"], starts=starts)
+    if result := files.read_json_if_there(folder / "result.json"):
+        return State(task, "done", epochs, top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
     lines = files.read_metrics(folder)
     epoch = lines[-1]["epoch"] if lines else 0
-    if (folder / "failure.json").exists():
-        return State(task, "failed", epoch, files.read_json(folder / "failure.json")["reason"], starts=starts)
+    if failure := files.read_json_if_there(folder / "failure.json"):
+        return State(task, "failed", epoch, failure["reason"], starts=starts)
     left = (epochs - epoch) * _median_seconds(lines) if lines else None
     if begun and claim.works(begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
@@ -116,9 +116,8 @@ def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
     spent, devices, epochs, there = 0.0, 1, 0.0, _folders(home)
     for training in home.graph:
-        path = home.folder(training) / "result.json"
-        if training.name in there and path.exists():
-            result = files.read_json(path)
+        result = files.read_json_if_there(home.folder(training) / "result.json") if training.name in there else None
+        if result:
             share = result.get("devices", 1) / result.get("trainings_per_gpu", 1)
             spent += result.get("seconds", 0.0) * share / 3600
             devices = max(devices, result.get("devices", 1)) if training.kind == "dense" else devices

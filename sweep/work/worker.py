@@ -75,6 +75,7 @@ class Worker:
         self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
         self._program: tuple[object, Program, str] | None = None
+        self._mine: tuple[str, claim.Claim] | None = None  # of the task under way
 
     def program(self, training: Training) -> tuple[Program, str]:
         """The program that trains it, and the fingerprint of its data."""
@@ -113,6 +114,7 @@ class Worker:
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
         mine = claim.take(folder, self.restarts)
+        self._mine = task, mine
         with claim.beating(folder, mine):
             (folder / "failure.json").unlink(missing_ok=True)
             files.write_json(folder / "training.json", training.described() | {"name": training.name})
@@ -185,12 +187,21 @@ class Worker:
         except (Interrupted, Busy):
             raise
         except (Refused, Diverged, Stuck) as error:
-            return record_failure(self.home, task, str(error), refused=isinstance(error, Refused))
+            return self._failed(task, str(error), refused=isinstance(error, Refused))
         except Exception as error:  # any fault of one cell, out of memory too, must not end the others
+            if isinstance(error, OSError) and error.errno in files.FULL:
+                return self._failed(task, f"{error.filename}: {error.strerror}; make room and run again")
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            return record_failure(self.home, task, reason, traceback.format_exc())
+            return self._failed(task, reason, traceback.format_exc())
         (self.home.folder_of(task) / "failure.json").unlink(missing_ok=True)
         return None
+
+    def _failed(self, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
+        """A copy that was superseded says nothing of its successor."""
+        folder = self.home.folder_of(task)
+        if self._mine and self._mine[0] == task:
+            claim.check(folder, self._mine[1])
+        return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:
         """The same; where another process has the training, wait until it is done or free."""
@@ -221,6 +232,9 @@ def check_data(home: Home, parent: Training, training: Training, fingerprint: st
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
-    content = {"task": task, "reason": reason, "traceback": trace}
-    files.write_json(home.folder_of(task) / "failure.json", content)
+    """Beside its results; where that cannot be written (a full disk may be the very reason), it is said only."""
+    try:
+        files.write_json(home.folder_of(task) / "failure.json", {"task": task, "reason": reason, "traceback": trace})
+    except OSError as error:
+        reason += f"; and this could not be written ({error.strerror})"
     return Failure(task, reason, refused)

@@ -68,4 +68,4 @@ def weighed(home):
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process of its own."""
-    return subprocess.run([sys.executable, "-m", "sweep.cli", *words], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "sweep", *words], capture_output=True, text=True, check=False)

@@ -25,8 +25,9 @@ def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypa
 
 COMMANDS = [
     "dry-run", "check", "train", "masks", "sweep",
-    "plan", "status", "weights", "report", "sbatch", "supervise", "retry",
-    "cancel",    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "wandb sync", "wandb dashboard",
+    "plan", "status", "weights", "report", "sbatch", "supervise", "rescue", "retry",
+    "cancel",    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing",
+    "wandb sync", "wandb dashboard",
     "data prepare", "data inspect",
 ]  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(
     tasks = [home.training("dense-seed0").name]
     line = {"id": "1", "experiment": "small", "part": "dense", "tasks": tasks, "indices": [0], "at": 0.0}
     (home.pool / "slurm" / "jobs.jsonl").write_text(json.dumps(line) + "\n")
-    assert "nothing to submit" in submit(file, home, "--untried").stdout
+    assert "nothing to submit" in lottery("rescue", file, "--rest", "--results", home.pool).stdout
     assert not slurm.queue() and (made_up.dense(home) / "failure.json").exists()
     assert "dense, 1 tasks" in lottery("retry", home.root, "--failed").stdout
 
@@ -153,7 +153,7 @@ def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it
 
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1)
-    words = [sys.executable, "-m", "sweep.cli", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
+    words = [sys.executable, "-m", "sweep", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(process.communicate(timeout=60)[0] for process in both)
     assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1

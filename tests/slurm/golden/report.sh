@@ -16,4 +16,4 @@ trap '' USR1 USR2  # a warning before the work stands would end the job
 set -eo pipefail
 module load cuda
 source .venv/bin/activate
-exec lottery supervise lottery report results/small
+exec lottery supervise bash -c 'lottery rescue results/small; lottery report results/small'

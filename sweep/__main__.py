@@ -1,0 +1,18 @@
+"""The command `lottery`: until everything is loaded, Ctrl-C simply ends it."""
+
+import signal
+import sys
+
+
+def main() -> int:
+    at_start = signal.getsignal(signal.SIGINT)
+    if at_start is signal.default_int_handler:  # elsewhere it is ignored, and stays so
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from sweep import cli
+
+    signal.signal(signal.SIGINT, at_start)
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What gets lost on a real SLURM is submitted again by the sweep's last job; what a person cancelled is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from slurm import jobs, queue
+from slurm.rescue import TURNS
+from tests import made_up
+from tests.sleeping import ran, sleeping, submit
+from tests.slurm_cluster import until
+from tests.sweeping import status_of
+
+
+def running(home, task: str) -> str:
+    """The number of its array element that runs now; empty where none does."""
+    numbers = jobs.elements(home).get(task, ())
+    return next((number for number, seen in queue.ask(numbers).items() if seen.state == "RUNNING"), "")
+
+
+def kill_all(number: str) -> None:
+    """Every process of a job, its batch process and supervisor too: SLURM calls that failed, and forgets it."""
+    array, _, element = number.partition("_")
+    own = {f"SLURM_ARRAY_JOB_ID={array}", f"SLURM_ARRAY_TASK_ID={element}"} if element else {f"SLURM_JOB_ID={array}"}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
+            if own <= words and (process / "comm").read_text().strip() != "slurmstepd":
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(slurm, tmp_path):
+    file, home = sleeping(tmp_path, 1.5)
+    submit(file, home)
+    lost, cancelled, *others = made_up.tickets(home)
+    until(lambda: running(home, cancelled), 60)
+    slurm.run("scancel", running(home, cancelled))
+    for _ in range(1 + TURNS):
+        number: list[str] = []
+        until(lambda number=number: number.append(running(home, lost)) or number[-1], 60)
+        kill_all(number[-1])
+        until(lambda number=number: not running(home, lost) or running(home, lost) != number[-1], 60)
+    until(lambda: not slurm.queue(), 120)
+    assert sorted(line["cell"] for line in ran(home)) == sorted(others), "nothing twice, and the two not"
+    states = status_of(home.root)
+    assert states[lost]["state"] == states[cancelled]["state"] == "lost"
+    assert "FAILED" in states[lost]["note"] and "CANCELLED" in states[cancelled]["note"]
+    assert [job.turn for job in jobs.own(home) if job.part == "report"] == list(range(1 + TURNS))
+    log = (home.pool / "slurm" / "logs" / f"{home.root.name}-report.out").read_text()
+    assert log.count(f"of {TURNS} times): {lost}\n") == TURNS
+    # whoever submits it again begins to count anew
+    assert "2 tasks" in submit(file, home).stdout
+    until(lambda: len(ran(home)) == 4, 120)
