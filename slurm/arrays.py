@@ -41,9 +41,10 @@ class Slurm:
         submitted = submit(home)
         if not self.quiet:
             tell(submitted)
-        return self._waited(home) if self.wait else []
+        return self.waited(home) if self.wait else []
 
-    def _waited(self, home: Home) -> list[Failure]:
+    def waited(self, home: Home) -> list[Failure]:
+        """Stay until nothing of it waits or runs."""
         tasks, began = len(missing(home)), time.monotonic()
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:

@@ -61,6 +61,14 @@ def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
 # The file system ----------------------------------------------------------------------------------------------------
 
 
+def refuse_what_cannot_work(home: Home) -> None:
+    """The quick part, before anything is written or submitted."""
+    for one in look(home, on_slurm=True, quick=True):
+        if one.state == "wrong":
+            remedy = f"; {one.remedy}" if one.remedy else ""
+            raise Refused(f"{one.what}: {one.found}{remedy}; nothing was submitted")
+
+
 def _place(home: Home) -> Finding:
     """The results root can be written, and submitit can live with its name."""
     folder = _nearest(home.pool)

@@ -101,13 +101,23 @@ def tiny_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tiny_file, tmp_path_factory) -> Path:
     """The results of the tiny sweep, run in one process, once for all test processes. Only to be read."""
+    return _once(tmp_path_factory, "undisturbed", "sweep", tiny_file)
+
+
+@pytest.fixture(scope="session")
+def dry_run(tmp_path_factory) -> Path:
+    """The results of the dry run, likewise."""
+    return _once(tmp_path_factory, "dry_run", "dry-run")
+
+
+def _once(tmp_path_factory: Any, name: str, *words: object) -> Path:
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    results, made = base / "undisturbed", base / "undisturbed.made"
-    with open(base / "undisturbed.lock", "w") as lock:
+    results, made = base / name, base / f"{name}.made"
+    with open(base / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            lottery("sweep", tiny_file, "--results", results)
+            lottery(*words, "--results", results)
             made.touch()
     return results
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # from above to below; a room may import what stands before it. The ground stands before all rooms.
-ROOMS = ["pruning", "experiment", "graph", "data", "training", "tracking", "work", "tuning", "report", "bench", "cli"]
+ROOMS = ["pruning", "experiment", "graph", "data", "training", "tracking", "work", "tuning", "report", "bench", "api",
+         "cli"]  # fmt: skip
 GROUND = {"errors", "files", "progress", "interrupt", "hardware", "mps", "devices"}
 
 
@@ -37,10 +38,10 @@ def test_a_room_imports_only_from_rooms_above_it_and_from_the_ground():
     wrong = []
     for room in ROOMS:
         allowed = {*ROOMS[: ROOMS.index(room) + 1], *GROUND, ""}
-        for path in (ROOT / "sweep" / room).rglob("*.py"):
+        for path in [*(ROOT / "sweep" / room).rglob("*.py"), *(ROOT / "sweep").glob(f"{room}.py")]:
             for name in imports(path):
                 above = name.startswith("sweep") and place(name) in allowed
-                outside = name.startswith("models") or (name.startswith("slurm") and room == "cli")
+                outside = name.startswith("models") or (name.startswith("slurm") and room in ("api", "cli"))
                 wrong += [] if above or outside else [f"{path.relative_to(ROOT)}: {name}"]
     assert wrong == []
 
@@ -54,6 +55,6 @@ def test_the_ground_stands_on_nothing_but_itself():
 
 def test_slurm_sees_all_of_sweep_but_the_command_and_models_sees_neither():
     for path in (ROOT / "slurm").glob("*.py"):
-        assert not [name for name in imports(path) if name.startswith("sweep.cli")], path
+        assert not [name for name in imports(path) if name.startswith(("sweep.cli", "sweep.api"))], path
     for path in (ROOT / "models").glob("*.py"):
         assert not [name for name in imports(path) if not name.startswith("models")], path

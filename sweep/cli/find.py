@@ -1,19 +1,15 @@
-"""From the word EXPERIMENT on the command line to an experiment and its results folder."""
+"""Words that several commands take, and what they stand for."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sweep.data.listing import listed
-from sweep.errors import Refused
-from sweep.experiment import Experiment
-from sweep.experiment import file as experiment_file
-from sweep.graph.home import Home, refuse_old
-from sweep.graph.home import open_home as opened
+from sweep.work.find import find, open_home, read_home
+
+__all__ = ["RESULTS", "SHIPPED", "Devices", "Json", "On", "Override", "Results", "find", "open_home", "read_home"]
 
 Override = Annotated[str, Parameter(help="Fields to change, such as recipe.epochs=30 seeds=[0,1]")]
 Results = Annotated[Path, Parameter(help="Folder that holds the results of all experiments")]
@@ -26,53 +22,3 @@ Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead
 
 RESULTS = Path("results")
 SHIPPED = Path(__file__).parents[2] / "experiments"
-
-
-def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experiment, Path]:
-    """The experiment of a YAML file, of its folder, or of a name under `results`, and its folder."""
-    path = Path(word)
-    if path.is_dir():
-        folder = path
-    elif path.suffix in (".yaml", ".yml"):
-        experiment = experiment_file.load(path, overrides)
-        return _listed(experiment, results / experiment.name), results / experiment.name
-    else:
-        folder = _named(word, results)
-    refuse_old(folder)
-    if not (folder / "experiment.yaml").is_file():
-        raise Refused(f"{folder}: no experiment.yaml in it; expected the folder of an experiment or an experiment file")
-    experiment = experiment_file.load(folder / "experiment.yaml", overrides)
-    if any(override.startswith("data.") for override in overrides):
-        experiment = _listed(experiment, folder)
-    return experiment, folder
-
-
-def open_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """The same, made ready for writing."""
-    experiment, folder = find(word, overrides, results)
-    return opened(experiment, folder)
-
-
-def read_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """The same, for looking only: nothing is written, and the folder may not exist yet."""
-    experiment, folder = find(word, overrides, results)
-    refuse_old(folder)
-    return Home(folder, experiment)
-
-
-def _listed(experiment: Experiment, folder: Path) -> Experiment:
-    """With the digest of its images, as they are or, where they are not at hand, as they were when it was planned."""
-    if experiment.data.name not in ("folder", "shards"):
-        return experiment
-    if Path(experiment.data.path).expanduser().exists() and experiment.data.path:
-        return listed(experiment)
-    on_record = folder / "experiment.yaml"
-    known = experiment_file.load(on_record).data.listing if on_record.is_file() else ""
-    return replace(experiment, data=replace(experiment.data, listing=known))
-
-
-def _named(word: str, results: Path) -> Path:
-    if (results / word).is_dir():
-        return results / word
-    known = sorted(path.parent.name for path in results.glob("*/experiment.yaml"))
-    raise Refused(f"{word}: neither an experiment file nor under {results}/{experiment_file.suggestion(word, known)}")

@@ -134,7 +134,7 @@ def sweep(
         home = read_home(experiment, overrides, results)
         scripts(home, arrays.preview(home))
         return 0
-    _refuse_what_cannot_work(read_home(experiment, overrides, results))
+    preflight.refuse_what_cannot_work(read_home(experiment, overrides, results))
     return _submitted(opened(), Slurm(wait, quiet), quiet)
 
 
@@ -148,14 +148,6 @@ def _check_sharing(per_gpu: int, devices: int) -> None:
 def _places(per_gpu: int) -> int:
     """Trainings at a time on all GPUs; without any, side by side on this machine's cores."""
     return per_gpu * max(1, len(visible_gpus()))
-
-
-def _refuse_what_cannot_work(home: Home) -> None:
-    """The quick part of `lottery check`, before anything is written or submitted."""
-    for one in preflight.look(home, on_slurm=True, quick=True):
-        if one.state == "wrong":
-            remedy = f"; {one.remedy}" if one.remedy else ""
-            raise Refused(f"{one.what}: {one.found}{remedy}; nothing was submitted")
 
 
 def _described(experiment: str, overrides: tuple[str, ...], results: Path, devices: int = 0) -> Home:

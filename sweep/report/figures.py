@@ -29,15 +29,20 @@ NAMES = {
 
 def write_figures(home: Home, rows: list[Row]) -> list[Path]:
     """The figures that the finished rows allow."""
+    return [path for name, chart in charts(home, rows).items() for path in save(chart, home.report / name)]
+
+
+def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
+    """The same as Altair charts, by their names."""
     done = [row for row in rows if row.test_top1 is not None and row.kind in NAMES]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    title, out = home.experiment.name, list[Path]()
+    title, out = home.experiment.name, dict[str, Any]()
     if done:
-        out += save(curves(done, dense, title, published(home.experiment)), home.report / "accuracy")
+        out["accuracy"] = curves(done, dense, title, published(home.experiment))
     if tickets := [row for row in done if row.kind == "ticket"]:
-        out += save(heat_map(tickets, dense, title), home.report / "heatmap")
+        out["heatmap"] = heat_map(tickets, dense, title)
     if lines := [row for row in rows if row.instability is not None]:
-        out += save(instabilities(lines, title), home.report / "instability")
+        out["instability"] = instabilities(lines, title)
     return out
 
 

@@ -94,9 +94,8 @@ def dense_epochs(root: Path) -> list[int]:
 
 
 @pytest.mark.drill
-def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(tmp_path):
-    one, other = tmp_path / "undisturbed", tmp_path / "killed"
-    lottery("dry-run", "--results", one)
+def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(dry_run, tmp_path):
+    other = tmp_path / "killed"
     chance = random.Random(1)
     for sign in ("dense-*/checkpoint.h5", "dense-*/result.json", "ticket-*/checkpoint.h5", "ticket-*/result.json"):
         with started("dry-run", "--results", other, start_new_session=True) as process:
@@ -107,7 +106,7 @@ def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(tmp
             process.wait()
         assert not list(other.glob("*/report/results.csv")), "it had ended before it was killed"
     lottery("dry-run", "--results", other)
-    assert csv_of(other) == csv_of(one)
+    assert csv_of(other) == csv_of(dry_run)
 
 
 def test_a_diverging_cell_fails_with_its_reason_and_exit_status_1(tmp_path):

@@ -1,0 +1,116 @@
+"""The sweep from Python, for notebooks and scripts: open, run or submit, wait, look. The command does the same.
+
+from sweep.api import Sweep
+
+sweep = Sweep("experiments/cifar10_resnet20.yaml", "data.path=cifar-10-python.tar.gz")
+sweep.submit()
+sweep.wait()
+sweep.results()
+sweep.charts()["accuracy"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from slurm import arrays, preflight, status
+from slurm.arrays import Slurm
+from slurm.local import Local
+from sweep.experiment import Experiment
+from sweep.graph.home import Home
+from sweep.graph.results import collect
+from sweep.graph.state import missing
+from sweep.report import write_report
+from sweep.report.figures import charts
+from sweep.report.verdict import MARGIN, Verdict, answer, verdicts
+from sweep.work.find import open_home, read_home
+from sweep.work.worker import Failure
+
+Table = Any  # a pandas.DataFrame; without pandas a list of dictionaries
+
+
+class Sweep:
+    """An experiment (a file, its results folder, or its name under `results`) with fields changed as on the command
+    line. Nothing is written until it runs. What cannot be used raises sweep.errors.Refused."""
+
+    def __init__(self, experiment: str | Path, *overrides: str, results: str | Path = "results") -> None:
+        self._words = (str(experiment), overrides, Path(results))
+        self.home: Home = read_home(*self._words)
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.home.experiment
+
+    def __repr__(self) -> str:
+        return f"{self.home.root}: {len(self.home.graph)} trainings, {len(missing(self.home))} of them missing"
+
+    def run(self, jobs: int = 1, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
+        """Everything that is missing, on this machine; what failed. Run again to continue."""
+        arrays.refuse_live(self.home)
+        return Local(jobs, devices, quiet, per_gpu).run(self._opened)
+
+    def submit(self) -> dict[str, str]:
+        """Everything that is missing, on SLURM; the numbers of the jobs."""
+        preflight.refuse_what_cannot_work(self.home)
+        return {job.name: number for job, number in arrays.submit(self._opened)}
+
+    def wait(self, quiet: bool = True) -> list[Failure]:
+        """Until nothing of it waits or runs on SLURM; what failed or was lost."""
+        return Slurm(wait=True, quiet=quiet).waited(self._opened)
+
+    def cancel(self, *tasks: str) -> list[str]:
+        """What waits or runs on SLURM, or these tasks of it; those that did."""
+        return arrays.cancel(self.home, tasks or None)
+
+    def status(self) -> Table:
+        """Where every training stands: from files, and from SLURM where it was submitted."""
+        return _table(status.states(self.home).tasks)
+
+    def results(self) -> Table:
+        """The rows of results.csv: one per training, finished or not."""
+        return _table(collect(self.home))
+
+    def verdicts(self, margin: float = MARGIN) -> Table:
+        """Of every ticket: accuracy, difference to the dense network, whether it wins."""
+        return _table([_flat(one) for one in verdicts(collect(self.home), margin)])
+
+    def answer(self, margin: float = MARGIN) -> str:
+        """In a sentence."""
+        return answer(verdicts(collect(self.home), margin), margin)
+
+    def charts(self) -> dict[str, Any]:
+        """The figures of the report as Altair charts, as far as what is done allows."""
+        return charts(self.home, collect(self.home))
+
+    def report(self, margin: float = MARGIN) -> list[Path]:
+        """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""
+        return write_report(self._opened, margin)
+
+    @cached_property
+    def _opened(self) -> Home:
+        """The same, its folder made ready for writing."""
+        return open_home(*self._words)
+
+
+def _flat(one: Verdict) -> dict[str, Any]:
+    """A verdict as one row: means with their intervals beside them."""
+    out = asdict(one) | {"accuracy": one.accuracy.mean, "seeds": one.accuracy.seeds}
+    compared = {"difference": one.difference, **{f"against_{kind}": found for kind, found in one.controls.items()}}
+    del out["controls"]
+    for name, found in compared.items():
+        out |= {name: found.mean if found else None, f"{name}_low": found.low if found else None,
+                f"{name}_high": found.high if found else None}  # fmt: skip
+    return out
+
+
+def _table(rows: Sequence[Any]) -> Table:
+    plain = [row if isinstance(row, dict) else asdict(row) for row in rows]
+    try:
+        import pandas
+    except ImportError:  # not needed for anything else
+        return plain
+    return pandas.DataFrame(plain)
