@@ -23,16 +23,17 @@ dry-run: $(VENV)/.installed
 # One process per core, and one more: the tests of SLURM wait most of the time.
 WORKERS := $(shell echo $$(($$(nproc) + 1)))
 PYTEST := $(BIN)/python -m pytest
+SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder  # in the order of tests/conftest.py
 
 quick: lint
 	PYTHONPATH=tests/without_tensorflow $(PYTEST) -n $(WORKERS) -q -o addopts=--strict-markers tests \
 		-m "not tensorflow and not programs and not slow and not drill and not perf"
 
 test: lint programs
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not drill and not perf"
+	$(PYTEST) $(SPREAD) -m "not drill and not perf"
 
 drill: $(VENV)/.installed-test programs
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m drill
+	$(PYTEST) $(SPREAD) -m drill
 
 perf: $(VENV)/.installed-test programs
 	$(PYTEST) -q -m perf

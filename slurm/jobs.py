@@ -26,6 +26,9 @@ class Submitted:
     turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
 
 
+SUBMITTED: files.Shape = {"id": str, "experiment": str, "part": str, "tasks": list, "indices": list, "at": float}
+
+
 def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
@@ -37,8 +40,14 @@ def record(home: Home, job: Job, id_: str, array: bool = True, turn: int = 0) ->
 
 def submitted(home: Home) -> list[Submitted]:
     """Of all experiments."""
-    lines = files.read_lines(path_of(home))
-    return [Submitted(**line | {"tasks": tuple(line["tasks"]), "indices": tuple(line["indices"])}) for line in lines]
+    lines = files.read_lines(path_of(home), SUBMITTED)
+    return [
+        Submitted(
+            line["id"], line["experiment"], line["part"], tuple(line["tasks"]), tuple(line["indices"]), line["at"],
+            line.get("array", True), line.get("turn", 0),
+        )
+        for line in lines
+    ]  # fmt: skip
 
 
 def own(home: Home) -> list[Submitted]:

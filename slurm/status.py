@@ -61,7 +61,7 @@ def _merged(
     if not numbers and rest:
         return replace(one, note="to be submitted when there is room in the queue")
     why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
-    needs = ["masks", *(need.slug for need in home.training(one.task).needs)]
+    needs = [*(need.slug for need in home.training(one.task).needs), "masks"]
     before = next((ended[need] for need in needs if need in ended), None)
     if before and one.state == "waiting":
         why = f"never began: {before.task} {before.state} ({before.note})"

@@ -57,19 +57,48 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
-def read_json(path: Path) -> Any:
+Shape = dict[str, Any]  # of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own
+
+
+def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
-    except ValueError:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError):
         raise Refused(f"{path}: not readable as JSON; delete it and run again") from None
+    return checked(found, shape or {}, path)
 
 
-def read_json_if_there(path: Path) -> Any:
+def read_json_if_there(path: Path, shape: Shape | None = None) -> dict[str, Any] | None:
     """None where there is no such file, or no longer: others may remove it while it is looked for."""
     try:
-        return read_json(path)
+        return read_json(path, shape)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str, Any]:
+    """JSON that can be read may still lack what this version needs; more than that is left alone."""
+    if not isinstance(found, dict):
+        raise Refused(f"{path}: {within or 'what is in it'} is no JSON object; damaged: delete it and run again")
+    for name, kind in shape.items():
+        key = name.removesuffix("?")
+        place = f"{within}.{key}" if within else key
+        value = found.get(key)
+        if value is None and key != name:
+            continue
+        if isinstance(kind, dict):
+            checked(value, kind, path, place)
+            continue
+        if not (_number(value) if kind in (int, float) else isinstance(value, kind)):
+            wanted = {int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}[kind]
+            raise Refused(f"{path}: {place} is not {wanted}; another version wrote it, or it is damaged: delete it and "
+                          "run again")  # fmt: skip
+    return found
+
+
+def _number(value: Any) -> bool:
+    """Nothing that is written here is larger than that, or not finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
@@ -147,19 +176,21 @@ def read_snapshot(path: Path, network: Network) -> Weights:
         raise Refused(f"{path}: {error}; the file belongs to another network") from None
 
 
+EPOCH = {"epoch": int, "seconds": float, "evaluation_seconds": float}
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    return read_lines(folder / "metrics.jsonl")
+    return read_lines(folder / "metrics.jsonl", EPOCH)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, shape: Shape | None = None) -> list[dict[str, Any]]:
     """Lines of JSON, without a last one that was cut off while being written."""
     try:
         whole, _, _ = path.read_text().rpartition("\n")
+        return [checked(json.loads(line), shape or {}, path) for line in whole.split("\n") if line]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    try:
-        return [json.loads(line) for line in whole.splitlines()]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Refused(f"{path}: a line is not readable as JSON; delete it and run again") from None
 
 

@@ -22,21 +22,32 @@ from tests import slurm_cluster
 from tests.sweeping import lottery
 
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
-TOGETHER = ("page", "replicas", "shards")  # modules and folders whose fixtures are costly: one test process each
+TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts programs is marked so, and what should share a test process has one group.
+    """What starts programs is marked so, and what shares costly fixtures has one group: one test process for it.
 
-    xdist reads the groups before this runs, so they do not hold yet: every process that needs SLURM starts its own.
+    Of the tests of SLURM those of a file, and each drill by itself: one process for all of them would be the last to
+    end. They come first, because they take longest.
     """
     for item in items:
-        names = set(getattr(item, "fixturenames", ()))
+        names, file = _fixtures(item), item.nodeid.partition("::")[0]
         if names & PROGRAMS:
             item.add_marker(pytest.mark.programs)
-        words = ["slurm"] if "slurm" in names else [word for word in TOGETHER if word in item.nodeid.partition("::")[0]]
+        words = [word for word in TOGETHER if word in file]
+        if "slurm" in names and not words and not item.get_closest_marker("drill"):
+            words = [f"slurm {file}"]
         for word in words[:1]:
             item.add_marker(pytest.mark.xdist_group(word))
+    items.sort(key=lambda item: "slurm" not in _fixtures(item))
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """By name, those among them that a parameter asks for."""
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return set(getattr(item, "fixturenames", ())) | {value for value in chosen if isinstance(value, str)}
 
 
 def tiny(**recipe: Any) -> Experiment:

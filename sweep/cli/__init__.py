@@ -1,6 +1,7 @@
 """The command `lottery`. The one place that sees models, sweep and slurm together.
 
-Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 = stopped and resumable.
+Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 = stopped and resumable,
+141 = nobody reads what it says any more.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ app.register_install_completion_command()
 
 def main() -> int:
     try:
-        return app(result_action="return_value", exit_on_error=False, print_error=False) or 0
+        status = app(result_action="return_value", exit_on_error=False, print_error=False) or 0
+        sys.stdout.flush()
+        return status
     except CycloptsError as error:
         return _end(f"{' '.join(str(error).split())} (lottery --help lists the commands)", 2)
     except Refused as error:
         return _end(str(error), 2)
     except Silent as error:
         return _end(f"SLURM does not answer: {error}", 2)
+    except BrokenPipeError:  # `lottery … | head`: who reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        return 141
     except OSError as error:
         return _end(f"{error.filename or error}: {error.strerror or type(error).__name__}", 2)
     except Interrupted as error:

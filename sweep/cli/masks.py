@@ -17,7 +17,7 @@ from sweep import files, progress
 from sweep.cli.find import RESULTS, Json, Override, Results, open_home, read_home
 from sweep.cli.say import failed
 from sweep.errors import Refused
-from sweep.graph.home import Home
+from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
 from sweep.graph.training import Mask, Training
 from sweep.progress import console, duration
@@ -77,11 +77,9 @@ def made(home: Home) -> list[Mask]:
 
 def summary(home: Home, dense: Training) -> None:
     """Accuracy of a dense run and what each mask of its seed leaves."""
-    result = files.read_json(home.folder(dense) / "result.json")
-    console.print(
-        f"dense run, seed {dense.seed}: test accuracy {result['test']['top1']:.2%}, {duration(result['seconds'])}",
-        markup=False,
-    )
+    result = files.read_json(home.folder(dense) / "result.json", RESULT)
+    took = duration(result.get("seconds", 0.0))
+    console.print(f"dense run, seed {dense.seed}: test accuracy {result['test']['top1']:.2%}, {took}", markup=False)
     for mask in made(home):
         if mask.of.origin == dense.seed:
             console.print(f"  {_title(mask)}: {_said(_found(home, mask))}")

@@ -40,7 +40,7 @@ class Decoded(Reader):
 
 def total(shards: Shards) -> int:
     """Images of the whole split, also where only some of them are read."""
-    found = files.read_json(shards.prepared.root / DESCRIPTION)
+    found = files.read_json(shards.prepared.root / DESCRIPTION, {"images": {shards.split: int}})
     return int(found["images"][shards.split])
 
 

@@ -80,9 +80,9 @@ def describe(prepared: Prepared, more: dict[str, Any]) -> None:
 
 def open_prepared(root: Path) -> Prepared:
     try:
-        found = files.read_json(root / DESCRIPTION)
+        found = files.read_json(root / DESCRIPTION, {"format": str, "size": int, "classes": list, "shards": dict})
         return Prepared(root, found["format"], found["size"], tuple(found["classes"]), dict(found["shards"]))
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, Refused) as error:
         raise Refused(f"{root}: no {DESCRIPTION} that can be read ({type(error).__name__}); expected a folder that "
                       "lottery data prepare made") from None  # fmt: skip
 

@@ -41,6 +41,12 @@ class Claim:
     job: str = ""  # of the batch system, if it runs in one
 
 
+CLAIM: files.Shape = {
+    "owner": str, "starts": int, "idle_starts": int, "reached": str, "began": float, "host": str, "pid": int,
+    "job": str,
+}  # fmt: skip
+
+
 def take(folder: Path, restarts: int | None = None) -> Claim:
     """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
     before = read(folder)
@@ -68,8 +74,8 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
 
 
 def read(folder: Path) -> Claim | None:
-    found = files.read_json_if_there(folder / "claim.json")
-    return Claim(**found) if found else None
+    found = files.read_json_if_there(folder / "claim.json", CLAIM)
+    return Claim(**{name: found[name] for name in CLAIM}) if found else None
 
 
 def forgive(folder: Path) -> None:

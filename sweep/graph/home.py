@@ -66,7 +66,7 @@ class Home:
 
     def skipped(self, training: Training) -> str:
         """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
-        found = files.read_json_if_there(self.folder(training) / "skipped.json")
+        found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
         return str(found["reason"]) if found and self.experiment.prune.collapse == "skip" else ""
 
     def missing_points(self, training: Training) -> list[Point]:
@@ -80,12 +80,20 @@ class Home:
         return [at for at in wanted if not self.snapshot(training, at).exists()]
 
 
+RESULT: files.Shape = {  # what others ask of result.json
+    "test": {"top1": float, "top5": float, "loss": float}, "validation": {"top1?": float}, "devices": int,
+    "steps_per_epoch": int, "seconds?": float, "hardware?": str, "trainings_per_gpu?": int, "epochs?": float,
+    "threshold?": float, "density?": float, "kept?": int, "prunable?": int, "instability?": float,
+}  # fmt: skip
+REASON: files.Shape = {"reason": str}  # of failure.json and skipped.json
+
+
 def snapshot_at(folder: Path, step: int) -> Path:
     return folder / "snapshots" / f"step-{step:08d}.h5"
 
 
 def steps_per_epoch(folder: Path) -> int:
-    return int(files.read_json(folder / "result.json")["steps_per_epoch"])
+    return int(files.read_json(folder / "result.json", RESULT)["steps_per_epoch"])
 
 
 def open_home(experiment: Experiment, root: Path) -> Home:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
-from sweep.graph.home import Home
+from sweep.graph.home import RESULT, Home
 from sweep.graph.state import state_of
 from sweep.graph.training import Training
 
@@ -59,7 +59,7 @@ def _row(home: Home, training: Training) -> Row:
         out |= {level.kind: level.value, "method": str(training.mask.method)}
         out |= {"round": training.mask.round, "mask": training.mask.as_made.name}
     if out["state"] == "done":
-        result = files.read_json(folder / "result.json")
+        result = files.read_json(folder / "result.json", RESULT)
         names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}

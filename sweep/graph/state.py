@@ -8,7 +8,7 @@ from typing import Any
 
 from sweep import files
 from sweep.graph import claim
-from sweep.graph.home import Home
+from sweep.graph.home import REASON, RESULT, Home
 from sweep.graph.training import Training
 
 
@@ -30,13 +30,13 @@ def state_of(home: Home, training: Training) -> State:
     task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
     begun = claim.read(folder)
     starts = begun.starts if begun else 0
-    if result := files.read_json_if_there(folder / "result.json"):
+    if result := files.read_json_if_there(folder / "result.json", RESULT):
         return State(task, "done", epochs, top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
     lines = files.read_metrics(folder)
     epoch = lines[-1]["epoch"] if lines else 0
-    if failure := files.read_json_if_there(folder / "failure.json"):
+    if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
     left = (epochs - epoch) * _median_seconds(lines) if lines else None
     if begun and claim.works(begun):
@@ -116,11 +116,12 @@ def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
     spent, devices, epochs, there = 0.0, 1, 0.0, _folders(home)
     for training in home.graph:
-        result = files.read_json_if_there(home.folder(training) / "result.json") if training.name in there else None
+        path = home.folder(training) / "result.json"
+        result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
-            share = result.get("devices", 1) / result.get("trainings_per_gpu", 1)
+            share = result["devices"] / result.get("trainings_per_gpu", 1)
             spent += result.get("seconds", 0.0) * share / 3600
-            devices = max(devices, result.get("devices", 1)) if training.kind == "dense" else devices
+            devices = max(devices, result["devices"]) if training.kind == "dense" else devices
         elif training.name not in there or not home.skipped(training):
             epochs += training.epochs
     each = epoch_seconds(home)
@@ -130,4 +131,4 @@ def cost_of(home: Home) -> Cost:
 
 def _dense_devices(home: Home) -> int:
     results = [home.folder(training) / "result.json" for training in home.graph.dense]
-    return max((files.read_json(path)["devices"] for path in results if path.exists()), default=1)
+    return max((files.read_json(path, RESULT)["devices"] for path in results if path.exists()), default=1)

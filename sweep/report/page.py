@@ -17,7 +17,7 @@ from typing import Any
 
 from sweep import files
 from sweep.experiment import file as experiment_file
-from sweep.graph.home import Home
+from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import read_mask
 from sweep.graph.results import Row
 from sweep.graph.state import State, cost_of, states
@@ -272,9 +272,10 @@ def _cost(home: Home, rows: list[Row]) -> str:
     for training in home.graph:
         kind, folder = training.kind, home.folder(training)
         if (folder / "result.json").exists():
-            result = files.read_json(folder / "result.json")
-            spent.setdefault(kind, []).append(result["seconds"] * result["devices"])
-            kinds.add(result["hardware"])
+            result = files.read_json(folder / "result.json", RESULT)
+            share = result["devices"] / result.get("trainings_per_gpu", 1)
+            spent.setdefault(kind, []).append(result.get("seconds", 0.0) * share)
+            kinds.add(result.get("hardware", "device"))
         for line in files.read_metrics(folder)[1:]:  # the first epoch has the compilation in it
             if "images_per_second" in line:
                 speeds.append(line["images_per_second"])

@@ -185,7 +185,7 @@ def _in_netrc(host: str) -> bool:
 
 def _mirrored(folder: Path) -> int:
     path = folder / "wandb.json"
-    return int(files.read_json(path)["epoch"]) if path.exists() else 0
+    return int(files.read_json(path, {"epoch": int})["epoch"]) if path.exists() else 0
 
 
 def _config(home: Home, training: Training, hardware: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def led_by_server(tuning: Tuning) -> bool:
 def sweep_id(tuning: Tuning) -> str:
     """Of the wandb sweep; made at the first call and then on record."""
     if tuning.led_by.exists():
-        return str(files.read_json(tuning.led_by)["id"])
+        return str(files.read_json(tuning.led_by, {"id": str})["id"])
     import wandb
 
     track = tuning.experiment.track

@@ -19,7 +19,7 @@ from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
-from sweep.graph.home import Home, open_home
+from sweep.graph.home import REASON, Home, open_home
 from sweep.graph.plan import dense_of
 from sweep.graph.training import Training
 from sweep.tuning import search
@@ -95,7 +95,8 @@ class Tuning:
         return home
 
     def begun(self) -> list[Begun]:
-        kept = [files.read_json(path) for path in sorted((self.root / "begun").glob("*.json"))]
+        shape = {"trial": list, "element": str, "environment": dict}
+        kept = [files.read_json(path, shape) for path in sorted((self.root / "begun").glob("*.json"))]
         return [Begun(tuple(one["trial"]), one["element"], one["environment"]) for one in kept]
 
     def left_behind(self) -> list[Begun]:
@@ -132,11 +133,12 @@ class Tuning:
 
     def outcome(self, trial: Trial) -> Outcome:
         folder, dense = self.home(trial).root, self._dense(trial)
+        metric = self.search.metric.removeprefix("validation_")
         if (dense / "result.json").exists():
-            found = files.read_json(dense / "result.json")["validation"]
-            return Outcome(trial, folder, "done", float(found[self.search.metric.removeprefix("validation_")]))
+            found = files.read_json(dense / "result.json", {"validation": {metric: float}})["validation"]
+            return Outcome(trial, folder, "done", float(found[metric]))
         if (dense / "failure.json").exists():
-            return Outcome(trial, folder, "failed", None, files.read_json(dense / "failure.json")["reason"])
+            return Outcome(trial, folder, "failed", None, files.read_json(dense / "failure.json", REASON)["reason"])
         return Outcome(trial, folder, "begun" if (dense / "checkpoint.h5").exists() else "waiting", None)
 
 

@@ -351,4 +351,5 @@ def test_an_accuracy_that_is_none_is_refused(tmp_path):
     home = Home(tmp_path / "small", made_up.experiment())
     for wrong in (1.5, -0.1, float("nan")):
         made_up.finish(home, "dense-seed0", wrong)
-        assert "expected 0 to 1" in refusal(lambda: collect(home))
+        said = refusal(lambda: collect(home))
+        assert "result.json: test" in said and ("expected 0 to 1" in said or "is not a number" in said)

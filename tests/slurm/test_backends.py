@@ -33,7 +33,14 @@ class Place:
             return process.returncode, said
 
 
-@pytest.fixture(params=["local", "mpi", "slurm"])
+everywhere = pytest.mark.parametrize("place", ["local", "mpi", "slurm"], indirect=True)
+# what MPI does with tasks is what `local` does; the ranks are another matter, and have their own test
+mostly = pytest.mark.parametrize(
+    "place", ["local", pytest.param("mpi", marks=pytest.mark.drill), "slurm"], indirect=True
+)
+
+
+@pytest.fixture
 def place(request) -> Place:
     if request.param == "local":
         return Place((), ("--jobs", "2"), kill_tree)
@@ -45,9 +52,11 @@ def place(request) -> Place:
         kill_tree(process)
         cluster.clear()
 
-    return Place((), ("--on", "slurm", "--wait"), kill_all)
+    carrying = "cluster.trainings_per_task=2"  # half as many processes that load TensorFlow
+    return Place((), (carrying, "--on", "slurm", "--wait"), kill_all)
 
 
+@everywhere
 def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file, undisturbed, tmp_path):
     with place.started(tiny_file, tmp_path) as process:
         until(lambda: trainings(tmp_path, "ticket-*/claim.json") or process.poll() is not None, 300)
@@ -65,6 +74,7 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
     assert status_of(home) == after, "something ran twice"
 
 
+@mostly
 def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
     place, tiny_file, undisturbed, trained
 ):
@@ -90,12 +100,13 @@ def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_la
     assert csv_of(trained) == csv_of(undisturbed)
 
 
+@mostly
 def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbed, tmp_path):
     """Another quantile, rewind point and seed, and one of each no more; then an experiment with the same dense run."""
     results = Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=shutil.ignore_patterns("report")))
     before = {path: path.read_text() for path in trainings(results, "*/claim.json")}
-    packed = ("cluster.trainings_per_task=4", "cluster.trainings_per_gpu=2")  # on the cluster, and nowhere else
-    grown = ("prune.quantiles=[0.7,0.8]", "prune.rewind=[1ep,3it]", "seeds=[0,1]", *packed)
+    packed = "cluster.trainings_per_gpu=2" if "slurm" in place.options else "cluster.trainings_per_gpu=1"
+    grown = ("prune.quantiles=[0.7,0.8]", "prune.rewind=[1ep,3it]", "seeds=[0,1]", packed)
     assert len(before) == 5 and place.sweep(tiny_file, results, *grown)[0] == 0
     after = {path: path.read_text() for path in trainings(results, "*/claim.json")}
     assert before.items() <= after.items(), "something was trained again"

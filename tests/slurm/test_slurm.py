@@ -63,15 +63,15 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
 
 
 def test_more_cells_than_the_largest_array_go_into_several(slurm, tmp_path):
-    slurm.set(MaxArraySize="50")
+    slurm.set(MaxArraySize="10")
     try:
-        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(60))
+        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(12))
         said = submit(file, home).stdout
         assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
-            "masks", "cells, 50 tasks", "cells, 50 tasks", "cells, 20 tasks", "report",
+            "masks", "cells, 10 tasks", "cells, 10 tasks", "cells, 4 tasks", "report",
         ]  # fmt: skip
-        until(lambda: len(ran(home)) == 120, 120)
-        assert len({line["cell"] for line in ran(home)}) == 120
+        until(lambda: len(ran(home)) == 24, 120)
+        assert len({line["cell"] for line in ran(home)}) == 24
     finally:
         slurm.set(MaxArraySize="1001")
 

@@ -1,0 +1,95 @@
+"""Damaged results by the hundred: one line or none, never a traceback, and nothing that could be taken for a result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import made_up
+
+LOOKS = (("status", "small"), ("plan", "small"), ("report", "small", "--json"), ("tidy",))
+ODD: tuple[Any, ...] = (None, True, -1, 1e308, "", "word", [], {}, [1], {"a": 1}, "NaN", float("nan"), 10**400)
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """Cut off, overwritten, not UTF-8, emptied; or JSON of another shape: a key gone, one more, another value."""
+    way = chance.randrange(8)
+    if way == 0:
+        return content[: chance.randrange(len(content))]
+    if way == 1:
+        at = chance.randrange(len(content))
+        return content[:at] + bytes(chance.randrange(256) for _ in range(8)) + content[at + 8 :]
+    if way == 2:
+        return b"[" * 5000
+    if way == 3:
+        return chance.choice([b"", b"null", b"[]", b"7", b'"text"', b"{}", b"\xff\xfe{}"])
+    lines = content.decode().splitlines()
+    try:  # a line of a .jsonl, or the whole
+        one = len(lines) > 1 and not content.startswith(b"{\n")
+        at = chance.randrange(len(lines)) if one else 0
+        value = json.loads(lines[at] if one else content)
+    except ValueError:
+        return content[::-1]
+    place, key = value, chance.choice(list(value))
+    if isinstance(value[key], dict) and value[key] and chance.random() < 0.5:
+        place, key = value[key], chance.choice(list(value[key]))
+    if way == 4:
+        del place[key]
+    elif way == 5:
+        place["from a later version"] = chance.choice(ODD)
+    else:
+        place[key] = chance.choice(ODD)
+    text = json.dumps(value)
+    return "\n".join([*lines[:at], text, *lines[at + 1 :], ""]).encode() if one else text.encode()
+
+
+@pytest.fixture
+def whole(unfinished):
+    """A sweep with something of every kind of file, one job on record among them; without a SLURM to ask."""
+    dense = unfinished.folder_of("dense-seed0")
+    claim = {"owner": "a", "starts": 1, "idle_starts": 1, "reached": "", "began": 0.0, "host": "h", "pid": 1, "job": ""}
+    made_up.files.write_json(dense / "claim.json", claim)
+    skipped = {"task": "ticket-q0.9-k2ep-seed0", "reason": "the mask leaves nothing of 1 kernel (stem)"}
+    made_up.files.write_json(unfinished.folder_of(skipped["task"]) / "skipped.json", skipped)
+    line = {"id": "1", "experiment": "small", "part": "cells", "at": 0.0, "indices": [0],
+            "tasks": [unfinished.training("ticket-q0.5-k0-seed0").name]}  # fmt: skip
+    made_up.files.append_line(unfinished.pool / "slurm" / "jobs.jsonl", line)
+    return unfinished
+
+
+@pytest.mark.slow
+def test_whatever_is_damaged_every_look_ends_with_one_line_or_none(whole, lottery, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    files = [path for path in whole.pool.rglob("*") if path.suffix in (".json", ".jsonl", ".yaml")]
+    assert {path.name for path in files} >= {
+        "result.json", "failure.json", "skipped.json", "claim.json", "metrics.jsonl", "jobs.jsonl", "experiment.yaml",
+    }  # fmt: skip
+    chance, outcomes = random.Random(17), dict[int, int]()
+    for _ in range(150):
+        path = chance.choice(files)
+        content = path.read_bytes()
+        path.write_bytes(damaged(content, chance))
+        for words in LOOKS:
+            status, said, error = lottery(*words)
+            outcomes[status] = outcomes.get(status, 0) + 1
+            assert status in (0, 2), (path, path.read_bytes()[:300], said, error)
+            assert status == 0 or (len(error.splitlines()) == 1 and len(error) < 400), error
+            if status == 0 and words[0] == "report":
+                accuracies = [row["test_top1"] for row in json.loads(said)]
+                assert all(one is None or 0 <= one <= 1 for one in accuracies), path
+        path.write_bytes(content)
+    assert outcomes[0] > 50 and outcomes[2] > 50, outcomes  # both happen: neither is taken for the other
+
+
+def test_whoever_stops_reading_ends_it_quietly(unfinished):
+    words = f"{sys.executable} -m sweep status small --json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=unfinished.pool.parent, capture_output=True,
+                          text=True, check=False, env=os.environ | {"PYTHONPATH": str(Path.cwd())})  # fmt: skip
+    assert (len(done.stdout), done.stderr) == (10, "") and done.returncode in (0, 141)
