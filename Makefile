@@ -20,8 +20,8 @@ PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-insta
 dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
 
-# One process per core, and one more: the tests of SLURM wait most of the time.
-WORKERS := $(shell echo $$(($$(nproc) + 1)))
+# Two processes more than cores: the tests of SLURM wait most of the time.
+WORKERS := $(shell echo $$(($$(nproc) + 2)))
 PYTEST := $(BIN)/python -m pytest
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder  # in the order of tests/conftest.py
 

@@ -20,6 +20,7 @@ from typing import Literal
 from slurm import arrays, launch, queue, sbatch
 from sweep.data import WANTED, open_dataset, place_of
 from sweep.data.fingerprint import fingerprint
+from sweep.data.folder import left_out
 from sweep.errors import Refused
 from sweep.experiment.checks import seconds_of
 from sweep.experiment.point import LADDER
@@ -27,7 +28,7 @@ from sweep.graph.home import Home
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
 from sweep.tracking.runs import hindrance
-from sweep.training.schedule import groups_of, most_devices
+from sweep.training.schedule import check_batch, groups_of, most_devices
 
 SKEW_SECONDS = 5.0  # between this clock and that of the file system
 TURN_SECONDS = 30  # SLURM gets to start a job at once
@@ -134,14 +135,15 @@ def _data(home: Home) -> Finding:
     if data.name in WANTED:
         place_of(data)
     dataset = open_dataset(data)
-    if len(dataset.train) < recipe.batch:
-        said = f"{len(dataset.train)} training images, fewer than a batch of {recipe.batch}"
-        return Finding("data", "wrong", said, f"recipe.batch up to {len(dataset.train)}")
+    check_batch(recipe, len(dataset.train))
     print_, before = fingerprint(dataset, data), _fingerprints(home)
     said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
     if before and print_ not in before:
         remedy = "the images of before at data.path, or another experiment"
         return Finding("data", "wrong", f"{said}, but others than before (fingerprint {print_})", remedy)
+    if data.name == "folder" and (others := left_out(place_of(data))):
+        more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
+        return Finding("data", "warning", f"{said}; {more}", "jpg and png images directly in their class folders")
     return Finding("data", "ok", f"{said}, fingerprint {print_}")
 
 

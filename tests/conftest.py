@@ -25,22 +25,23 @@ PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and ot
 TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What starts programs is marked so, and what shares costly fixtures has one group: one test process for it.
 
-    Of the tests of SLURM those of a file, and each drill by itself: one process for all of them would be the last to
-    end. They come first, because they take longest.
+    Of the tests of SLURM those of test_slurm.py, and the others: one process for all of them would be the last to end;
+    of the drills, which are long, each by itself.
     """
-    for item in items:
-        names, file = _fixtures(item), item.nodeid.partition("::")[0]
-        if names & PROGRAMS:
-            item.add_marker(pytest.mark.programs)
-        words = [word for word in TOGETHER if word in file]
-        if "slurm" in names and not words and not item.get_closest_marker("drill"):
-            words = [f"slurm {file}"]
-        for word in words[:1]:
-            item.add_marker(pytest.mark.xdist_group(word))
+    names, file = _fixtures(item), item.nodeid.partition("::")[0]
+    if names & PROGRAMS:
+        item.add_marker(pytest.mark.programs)
+    if "slurm" in names and not item.get_closest_marker("drill"):
+        item.add_marker(pytest.mark.xdist_group("slurm" if file.endswith("test_slurm.py") else "slurm, the others"))
+    elif words := [word for word in TOGETHER if word in file]:
+        item.add_marker(pytest.mark.xdist_group(words[0]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of SLURM first: they take longest."""
     items.sort(key=lambda item: "slurm" not in _fixtures(item))
 
 

@@ -18,12 +18,14 @@ from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, ope
 from sweep.cli.masks import summary
 from sweep.cli.plan import scripts
 from sweep.cli.say import failed, method
-from sweep.data import WANTED, place_of
+from sweep.data import WANTED, open_dataset, place_of
+from sweep.data.folder import left_out
 from sweep.errors import Refused
 from sweep.graph.home import Home
+from sweep.graph.state import missing
 from sweep.hardware import visible_gpus
 from sweep.progress import console
-from sweep.training.schedule import groups_of
+from sweep.training.schedule import check_batch, groups_of
 from sweep.work.worker import Failure, Worker
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
@@ -70,6 +72,8 @@ def train(
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
     named = [described.training(word) for word in words if "=" not in word]
     wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]
+    if not named:  # an array element leaves it to the training
+        _check_data(described)
     home = open_home(experiment, overrides, results)
     if not named:
         console.print(method(home))
@@ -117,7 +121,7 @@ def sweep(
         raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
 
     def opened() -> Home:
-        _described(experiment, overrides, results, devices)
+        _check_data(_described(experiment, overrides, results, devices))
         home = open_home(experiment, overrides, results)
         if not quiet:
             console.print(method(home))
@@ -155,9 +159,20 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path, devic
     home = read_home(experiment, overrides, results)
     if devices:
         groups_of(home.experiment.recipe, devices)
-    if home.experiment.data.name in WANTED:
-        place_of(home.experiment.data)
+    data = home.experiment.data
+    if data.name in WANTED:
+        place_of(data)
     return home
+
+
+def _check_data(home: Home) -> None:
+    """What only the data can tell, said before anything is written."""
+    data = home.experiment.data
+    if missing(home):
+        check_batch(home.experiment.recipe, len(open_dataset(data).train))
+    if data.name == "folder" and (others := left_out(place_of(data))):
+        named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
+        console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")
 
 
 def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sweep.data.shards import Reader, Shards
 from sweep.data.staging import room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
 from sweep.devices import Devices
+from sweep.errors import Refused
 from sweep.progress import console
 
 Tensor = Any
@@ -69,7 +70,12 @@ class Streamed:
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
                 lambda path, label, seed: (random_crop(path, seed, self.size), label), tf.data.AUTOTUNE
             )
-        yield from self._handed_out(data, order.shape[1])
+        try:
+            yield from self._handed_out(data, order.shape[1])
+        except tf.errors.InvalidArgumentError as error:  # TensorFlow says what is wrong with it, not which it is
+            found = broken(self.split.paths)
+            said = f"{found} is damaged or no image" if found else " ".join(str(error).split())[:200]
+            raise Refused(f"data.path: {said}; take it out, or let lottery data prepare leave it out") from None
 
     def example(self, rows: int) -> Any:
         """A black batch."""
@@ -180,6 +186,16 @@ def feed(split: Split, devices: Devices, size: int, cache: str = "") -> Feed:
         return Sharded(split, devices, cache)
     assert isinstance(split, Files)
     return Streamed(split, devices, size)
+
+
+def broken(paths: Iterable[str]) -> str:
+    """The first image that cannot be decoded."""
+    for path in paths:
+        try:
+            tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        except tf.errors.InvalidArgumentError:
+            return str(path)
+    return ""
 
 
 def central(path: Tensor, size: int) -> Tensor:

@@ -35,9 +35,23 @@ def _files(folder: Path, classes: list[str]) -> Files:
         raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")
     paths, labels = [], []
     for label, name in enumerate(classes):
-        found = sorted(str(p) for p in (folder / name).glob("*") if p.suffix.lower() in SUFFIXES)
+        found = sorted(str(p) for p in (folder / name).glob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        if not found and folder.name == "train":
+            raise Refused(f"data.path: no images in {folder / name}; expected some, or no such folder: an empty class "
+                          "would be one the network is never shown")  # fmt: skip
         paths += found
         labels += [label] * len(found)
     if not paths:
         raise Refused(f"data.path: no images under {folder}; expected CLASS/*.jpg or CLASS/*.png")
     return Files(np.array(paths), np.array(labels, np.int32))
+
+
+def left_out(root: Path) -> list[Path]:
+    """Files under class folders that are not read: of another kind, or a folder deeper."""
+    splits = [root / name for name in ("train", "val", "test") if (root / name).is_dir()]
+    found = [path for split in splits for path in split.glob("*/**/*") if not path.is_dir()]
+    return sorted(
+        path for path in found
+        if not path.name.startswith(".")
+        and (path.suffix.lower() not in SUFFIXES or path.parent.parent not in splits or not path.is_file())
+    )  # fmt: skip

@@ -7,14 +7,19 @@ and ends with the same bytes. Images that cannot be used are listed in the shard
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sweep.data.shards import Prepared, Written, write_shard
 from sweep.data.sources import Listing, Source
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SHARD_BYTES = 150_000_000
 JPEG_BYTES_PER_PIXEL = 0.35  # about, at quality 90
@@ -36,6 +41,15 @@ class Options:
         pixels = self.size * self.size
         each = 3 * pixels if self.format == "raw" else JPEG_BYTES_PER_PIXEL * pixels
         return max(1, int(self.shard_bytes / each))
+
+
+def eight_bits(picture: Image) -> Image:
+    """Of 16 bits per pixel the upper 8, as TensorFlow takes them: converting clips, and the picture would be white."""
+    if not picture.mode.startswith("I"):
+        return picture
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
 
 
 def plan(found: Listing, root: Path, options: Options) -> Prepared:
@@ -74,7 +88,8 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
         picture = Image.open(io.BytesIO(content))
         picture.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        problems.append([source.name, f"lost: {' '.join(str(error).split())}"])
+        said = re.sub(r" <.*>", "", " ".join(str(error).split()))  # an address in memory: other bytes every time
+        problems.append([source.name, f"lost: {said}"])
         return None
     suffix = Path(source.name).suffix.lower()
     named = "PNG" if suffix == ".png" else "JPEG"
@@ -86,7 +101,7 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
     small = min(width, height) <= options.size and picture.format == "JPEG" and picture.mode in ("RGB", "L")
     if options.format == "jpeg" and small:
         return Written(source.name, source.label, height, width, content)
-    square = picture.convert("RGB")
+    square = eight_bits(picture).convert("RGB")
     if square.size != (options.size, options.size):
         square = square.resize((options.size, options.size), Image.Resampling.LANCZOS)
     if options.format == "raw":

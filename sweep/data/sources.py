@@ -112,10 +112,14 @@ def _split(root: Path, name: str) -> list[tuple[str, Source]]:
     """The images of a split with the names of their classes; no name where they lie flat."""
     folder = root / name
     if folder.is_dir():
+        empty = [kind for kind in sorted(folder.iterdir()) if kind.is_dir() and not any(map(_readable, kind.glob("*")))]
+        if empty and name == "train":
+            raise Refused(f"{empty[0]}: no images in it; expected some, or no such folder: an empty class would be one "
+                          "the network is never shown")  # fmt: skip
         return [
             (path.parent.name if path.parent != folder else "", Source(_name(path.relative_to(folder)), -1, path))
             for path in sorted([*folder.glob("*"), *folder.glob("*/*")])
-            if path.suffix.lower() in SUFFIXES
+            if _readable(path)
         ]
     for packed in (root / f"{name}.tar", root / f"ILSVRC2012_img_{name}.tar"):
         if packed.is_file():
@@ -124,6 +128,11 @@ def _split(root: Path, name: str) -> list[tuple[str, Source]]:
             except tarfile.TarError as error:
                 raise Refused(f"{packed}: {error}; expected a whole tar file that is not compressed") from None
     return []
+
+
+def _readable(path: Path) -> bool:
+    """A picture by its name, and a file: whoever opens a pipe waits for ever."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def _name(path: Path) -> str:

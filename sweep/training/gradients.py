@@ -66,7 +66,7 @@ class DeviceGradients:
         else:
             source = feed(split, first(self.program.devices, 1), dataset.image_size, self.program.data.cache)
             batch = next(iter(source.batches(np.arange(len(rows))[None], None)))
-        images, labels = self.program.pixels(batch)
+        images, labels = self.program.step.pixels(batch)
         return augment.normalised(images, dataset.mean, dataset.deviation, "float32"), labels
 
     def _loss(self, kernels: Any, images: Any, labels: Any, temperature: float) -> Any:

@@ -2,11 +2,7 @@
 
 Built once per process. Weights, momentum and mask are variables, so that the next cell is loaded, not recompiled.
 
-A step is two pure functions with one sum over the replicas between them: forward and backward on the replica's share
-of the batch → gradients, moving statistics and metrics in ONE vector, summed over replicas → the optimizer's update,
-the same on every replica. XLA compiles the two functions; the sum stays outside, where XLA may not go. Batch norm
-normalises `recipe.norm_images` images together, whichever replica has them; the moving statistics are the mean over
-these groups at every step. So the number of devices enters the result by rounding alone.
+What a step computes stands in step.py: two pure functions with one sum over the replicas between them.
 """
 
 from __future__ import annotations
@@ -19,15 +15,16 @@ import numpy as np
 import tensorflow as tf
 
 from models import Network, Weights, build
-from sweep.data import Dataset, Split, augment
+from sweep.data import Dataset, Split
 from sweep.data.feed import PER_REPLICA, Feed, Resident, feed
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.training import Training
 from sweep.training import loss_scale
-from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
-from sweep.training.schedule import Epoch, epoch_of, groups_of, size_at
+from sweep.training.optimizer import SLOTS
+from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at
+from sweep.training.step import Step
 
 Tensor = Any
 
@@ -45,27 +42,25 @@ class Program:
             width=asked.model.width,
         )
         self.use_mask = use_mask
-        self.scaled = self.recipe.precision == "float16"
         self.groups = groups_of(self.recipe, devices.replicas)
-        if len(dataset.train) < self.recipe.batch:
-            raise Refused(
-                f"recipe.batch: received {self.recipe.batch}, expected at most the {len(dataset.train)} training images"
-            )
+        check_batch(self.recipe, len(dataset.train))
         self.steps = len(dataset.train) // self.recipe.batch
         self._feeds: dict[int, tuple[Split, Feed]] = {}
-        self._state = self._variables()
         self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
         if self.recipe.layers == "shaped" and not self.jit:
             raise Refused("recipe.layers: received shaped, which needs XLA; expected plain or auto, or recipe.xla: on")
-        self.shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
+        shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
+        self.step = Step(self.network, self.recipe, self.data, dataset, devices.replicas, self.groups, shaped, use_mask)
+        self.scaled = self.step.scaled
+        self._state = self._variables()
         # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
         whole = self.jit and devices.replicas == 1
         # autograph, which would turn Python's loops into TensorFlow's, takes 40 % of the time of tracing
         function = partial(tf.function, autograph=False)
         compiled = partial(function, jit_compile=self.jit and not whole)
-        self._gradients: Callable[..., Any] = compiled(self._gradients_of)
-        self._update: Callable[..., Any] = compiled(self._updated)
-        self._count: Callable[..., Any] = compiled(self._counted)
+        self._gradients: Callable[..., Any] = compiled(self.step.gradients)
+        self._update: Callable[..., Any] = compiled(self.step.updated)
+        self._count: Callable[..., Any] = compiled(self.step.counted)
         self._run = function(self._steps, jit_compile=whole)
         self._evaluate = function(self._evaluation, jit_compile=whole)
         if self.jit:
@@ -234,80 +229,6 @@ class Program:
         for name, value in self._update(state, packed, rate).items():
             self._state[name].assign(value)
 
-    def _gradients_of(
-        self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
-        mixing: Tensor, size: int,
-    ) -> Tensor:  # fmt: skip
-        """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
-        recipe = self.recipe
-        images, labels = self.pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
-        images = self._augmented(images, share, seed)
-        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
-        images = augment.resized(images, size)
-        classes = self.dataset.classes
-        targets = tf.one_hot(labels, classes)
-        if recipe.mixup:
-            images, targets = augment.mixed_up(images, targets, mixing[0], self.groups)
-        if recipe.cutmix:
-            images, targets = augment.cut_mixed(images, targets, mixing[1], seed, self.groups)
-        if recipe.label_smoothing:
-            targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
-        with tf.GradientTape() as tape:
-            tape.watch((weights.kernels, weights.others))
-            logits, statistics = self.network.apply(
-                weights, images, True, recipe.norm_momentum, self.shaped, self.groups
-            )
-            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-            # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
-            loss = tf.reduce_sum(losses) / recipe.batch
-            loss = loss * scale if self.scaled else loss
-        kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
-        right = tf.argmax(logits, 1, labels.dtype) == labels
-        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
-        return tf.concat([kernels, others, statistics / self.devices.replicas, sums], 0)
-
-    def pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Images at the network's size, and labels; of prepared images the windows that come with them."""
-        images, labels, *windows = batch
-        return augment.resampled(images, windows[0], self.dataset.image_size) if windows else images, labels
-
-    def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
-        draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.devices.replicas))
-        if self.data.pad:
-            offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
-            images = augment.cropped(images, self.data.pad, *offsets)
-        if self.data.flip:
-            images = augment.flipped(images, draw(3, low=0, high=2))
-        return images
-
-    def _updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
-        """The state after one step, from the summed vector of all replicas."""
-        recipe, size = self.recipe, self.network.size
-        kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
-        if self.use_mask:
-            kernels = masked(kernels, state["mask"])
-        gradients = (kernels, others)
-        if self.scaled:
-            gradients = (kernels / state["scale"][0], others / state["scale"][0])
-        if recipe.clip_norm:
-            gradients = clipped(gradients, recipe.clip_norm)
-        taken = state["taken"] + 1.0
-        slots = [(state[f"slot{i}_kernels"], state[f"slot{i}_others"]) for i in range(SLOTS[recipe.optimizer])]
-        moved, slots = RULES[recipe.optimizer](
-            recipe, (state["kernels"], state["others"]), gradients, slots, rate, taken
-        )
-        new = {"kernels": moved[0], "others": moved[1], "statistics": statistics}
-        if recipe.ema:
-            new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, recipe.ema) for name, value in new.items()}
-        for i, slot in enumerate(slots):
-            new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
-        new["taken"] = taken
-        if self.scaled:  # a step whose gradient overflowed leaves everything as it was, and the scale halved
-            finite = loss_scale.all_finite(kernels, others)
-            new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
-            new["scale"] = loss_scale.adapted(state["scale"], finite)
-        return new | {"sums": state["sums"] + sums}
-
     # Evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, split: Split) -> dict[str, float]:
@@ -346,20 +267,6 @@ class Program:
             return i + 1, totals + self.devices.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
 
         return tf.while_loop(lambda i, _: i < order.shape[0], one_more, [tf.constant(0), tf.zeros(3)])[1]
-
-    def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
-        images, labels = self.pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
-        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
-        logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
-        real = tf.cast(indices >= 0, tf.float32)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
-        own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
-        after = tf.range(self.dataset.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
-        below = (logits < own) | ((logits == own) & after)
-        rank = tf.reduce_sum(tf.cast(~below, tf.float32), 1)
-        hits = [tf.reduce_sum(real * tf.cast(rank < k, tf.float32)) for k in (1, 5)]
-        return tf.stack([tf.reduce_sum(real * losses), *hits])
 
 
 def _weights(state: dict[str, Tensor]) -> Weights:

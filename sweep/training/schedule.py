@@ -135,6 +135,12 @@ def size_at(recipe: Recipe, epoch: int, full: int) -> int:
     return min(full, max(step, round(size / step) * step))
 
 
+def check_batch(recipe: Recipe, images: int) -> None:
+    """Refuses a batch that the training images do not fill."""
+    if images < recipe.batch:
+        raise Refused(f"recipe.batch: received {recipe.batch}, expected at most the {images} training images")
+
+
 def groups_of(recipe: Recipe, replicas: int) -> int:
     """Groups of images on each replica that batch norm normalises together; refuses what cannot be computed."""
     together = recipe.norm_images or recipe.batch

@@ -14,6 +14,7 @@ import pytest
 
 from tests import made_up
 
+CASES = int(os.environ.get("DAMAGE_CASES", "120"))
 LOOKS = (("status", "small"), ("plan", "small"), ("report", "small", "--json"), ("tidy",))
 ODD: tuple[Any, ...] = (None, True, -1, 1e308, "", "word", [], {}, [1], {"a": 1}, "NaN", float("nan"), 10**400)
 
@@ -72,20 +73,19 @@ def test_whatever_is_damaged_every_look_ends_with_one_line_or_none(whole, lotter
         "result.json", "failure.json", "skipped.json", "claim.json", "metrics.jsonl", "jobs.jsonl", "experiment.yaml",
     }  # fmt: skip
     chance, outcomes = random.Random(17), dict[int, int]()
-    for _ in range(150):
-        path = chance.choice(files)
+    for case in range(CASES):
+        path, words = chance.choice(files), LOOKS[case % len(LOOKS)]
         content = path.read_bytes()
         path.write_bytes(damaged(content, chance))
-        for words in LOOKS:
-            status, said, error = lottery(*words)
-            outcomes[status] = outcomes.get(status, 0) + 1
-            assert status in (0, 2), (path, path.read_bytes()[:300], said, error)
-            assert status == 0 or (len(error.splitlines()) == 1 and len(error) < 400), error
-            if status == 0 and words[0] == "report":
-                accuracies = [row["test_top1"] for row in json.loads(said)]
-                assert all(one is None or 0 <= one <= 1 for one in accuracies), path
+        status, said, error = lottery(*words)
+        outcomes[status] = outcomes.get(status, 0) + 1
+        assert status in (0, 2), (path, path.read_bytes()[:300], said, error)
+        assert status == 0 or (len(error.splitlines()) == 1 and len(error) < 400), error
+        if status == 0 and words[0] == "report":
+            accuracies = [row["test_top1"] for row in json.loads(said)]
+            assert all(one is None or 0 <= one <= 1 for one in accuracies), path
         path.write_bytes(content)
-    assert outcomes[0] > 50 and outcomes[2] > 50, outcomes  # both happen: neither is taken for the other
+    assert min(outcomes[0], outcomes[2]) > CASES / 10, outcomes  # both happen: neither is taken for the other
 
 
 def test_whoever_stops_reading_ends_it_quietly(unfinished):

@@ -171,7 +171,8 @@ WRONG_FOLDERS = {
     "no train": ([name for name in LAYOUT if "val" in name], "no folder ", "train; expected a folder with train/CLASS"),
     "one class": (["train/a/1.jpg", "val/a/1.jpg"], "1 class folders under ", "train, expected 2 or more"),
     "strange class": ([*LAYOUT, "val/c/1.jpg"], "", "val/c is no class of the training folders"),
-    "no images": (["train/a/x.txt", "train/b/x.txt", "val/a/1.jpg"], "no images under ", "train; expected CLASS/*.jpg"),
+    "no images": (["train/a/1.jpg", "train/b/1.jpg", "val/a/x.txt"], "no images under ", "val; expected CLASS/*.jpg"),
+    "an empty class": (["train/a/1.jpg", "train/b/x.txt", "val/a/1.jpg"], "no images in ", "train/b; expected some"),
 }
 
 

@@ -255,4 +255,6 @@ def test_a_damaged_result_is_refused_by_name(unfinished):
     path.write_text('{"test": {"top1"')
     assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: not readable as JSON")
     store.write_json(path, {"test": {"top1": 0.5, "top5": 0.9, "loss": 1.0}, "validation": {}})
+    assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: devices is not a number")
+    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.5)
     assert collect(unfinished)[1].test_top1 == 0.5

@@ -34,10 +34,7 @@ class Place:
 
 
 everywhere = pytest.mark.parametrize("place", ["local", "mpi", "slurm"], indirect=True)
-# what MPI does with tasks is what `local` does; the ranks are another matter, and have their own test
-mostly = pytest.mark.parametrize(
-    "place", ["local", pytest.param("mpi", marks=pytest.mark.drill), "slurm"], indirect=True
-)
+heavy = [pytest.param(place, marks=pytest.mark.drill) for place in ("mpi", "slurm")]  # a minute or two each
 
 
 @pytest.fixture
@@ -74,7 +71,7 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
     assert status_of(home) == after, "something ran twice"
 
 
-@mostly
+@pytest.mark.parametrize("place", ["local", heavy[0], "slurm"], indirect=True)
 def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
     place, tiny_file, undisturbed, trained
 ):
@@ -100,7 +97,7 @@ def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_la
     assert csv_of(trained) == csv_of(undisturbed)
 
 
-@mostly
+@pytest.mark.parametrize("place", ["local", *heavy], indirect=True)
 def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbed, tmp_path):
     """Another quantile, rewind point and seed, and one of each no more; then an experiment with the same dense run."""
     results = Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=shutil.ignore_patterns("report")))

@@ -68,7 +68,7 @@ def test_data_that_is_not_there_too_small_or_another_than_before(tmp_path):
     assert found(home_in(tmp_path, data=data), "data").state == "wrong"
     recipe = dataclasses.replace(made_up.experiment().recipe, batch=5000)
     one = found(home_in(tmp_path, recipe=recipe), "data")
-    assert one.state == "wrong" and "fewer than a batch of 5000" in one.found
+    assert one.state == "wrong" and "recipe.batch: received 5000" in one.found
     home = home_in(tmp_path)
     files.write_json(
         made_up.dense(home) / "result.json", {"fingerprint": "of others", "devices": 1, "steps_per_epoch": 100}

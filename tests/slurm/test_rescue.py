@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import suppress
@@ -21,8 +22,9 @@ def running(home, task: str) -> str:
     return next((number for number, seen in queue.ask(numbers).items() if seen.state == "RUNNING"), "")
 
 
-def kill_all(number: str) -> None:
+def kill_all(number: str) -> int:
     """Every process of a job, its batch process and supervisor too: SLURM calls that failed, and forgets it."""
+    killed = 0
     array, _, element = number.partition("_")
     own = {f"SLURM_ARRAY_JOB_ID={array}", f"SLURM_ARRAY_TASK_ID={element}"} if element else {f"SLURM_JOB_ID={array}"}
     for process in Path("/proc").glob("[0-9]*"):
@@ -30,19 +32,25 @@ def kill_all(number: str) -> None:
             words = set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
             if own <= words and (process / "comm").read_text().strip() != "slurmstepd":
                 os.kill(int(process.name), signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 1.5)
-    submit(file, home)
+    file, home = sleeping(tmp_path, 0.5)
     lost, cancelled, *others = made_up.tickets(home)
+    pretended = json.loads((home.root / "pretend.json").read_text())
+    quick = dict(pretended["seconds"])
+    pretended["seconds"] |= {home.training(task).name: 600.0 for task in (lost, cancelled)}  # they do not end in time
+    made_up.files.write_json(home.root / "pretend.json", pretended)
+    submit(file, home)
     until(lambda: running(home, cancelled), 60)
     slurm.run("scancel", running(home, cancelled))
     for _ in range(1 + TURNS):
         number: list[str] = []
         until(lambda number=number: number.append(running(home, lost)) or number[-1], 60)
-        kill_all(number[-1])
-        until(lambda number=number: not running(home, lost) or running(home, lost) != number[-1], 60)
+        until(lambda number=number: kill_all(number[-1]), 60)
+        until(lambda number=number: running(home, lost) != number[-1], 60)
     until(lambda: not slurm.queue(), 120)
     assert sorted(line["cell"] for line in ran(home)) == sorted(others), "nothing twice, and the two not"
     states = status_of(home.root)
@@ -52,5 +60,6 @@ def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(
     log = (home.pool / "slurm" / "logs" / f"{home.root.name}-report.out").read_text()
     assert log.count(f"of {TURNS} times): {lost}\n") == TURNS
     # whoever submits it again begins to count anew
+    made_up.files.write_json(home.root / "pretend.json", pretended | {"seconds": quick})
     assert "2 tasks" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 120)

@@ -59,6 +59,7 @@ def test_each_image_is_augmented_alike_however_many_replicas_share_the_batch(fou
     assert four["augmented_alike"]
 
 
+@pytest.mark.drill
 def test_xla_inside_each_replica_gives_the_same_training():
     plain, compiled = (scenario("train", 2, xla=xla, norm_images=8) for xla in ("off", "on"))
     assert compiled["equal"] and compiled["pruned_nonzero"] == 0

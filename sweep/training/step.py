@@ -1,0 +1,133 @@
+"""A training step as two pure functions with one sum over the replicas between them, and the counting of an evaluation.
+
+Forward and backward on the replica's share of the batch → gradients, moving statistics and metrics in ONE vector,
+summed over replicas → the optimizer's update, the same on every replica. XLA compiles the two functions; the sum stays
+outside, where XLA may not go. Batch norm normalises `recipe.norm_images` images together, whichever replica has them;
+the moving statistics are the mean over these groups at every step. So the number of devices enters the result by
+rounding alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from models import Network, Weights
+from sweep.data import Dataset, augment
+from sweep.experiment import Data, Recipe
+from sweep.training import loss_scale
+from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
+
+Tensor = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a step of one network on one data set computes."""
+
+    network: Network
+    recipe: Recipe
+    data: Data
+    dataset: Dataset
+    replicas: int
+    groups: int  # of images on a replica that are normalised, and mixed, together
+    shaped: bool  # layers in the formulation of models/shaped.py
+    use_mask: bool
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss is scaled, so that small gradients do not vanish in float16."""
+        return self.recipe.precision == "float16"
+
+    def gradients(
+        self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
+        mixing: Tensor, size: int,
+    ) -> Tensor:  # fmt: skip
+        """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
+        recipe = self.recipe
+        images, labels = self.pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
+        images = self._augmented(images, share, seed)
+        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
+        images = augment.resized(images, size)
+        classes = self.dataset.classes
+        targets = tf.one_hot(labels, classes)
+        if recipe.mixup:
+            images, targets = augment.mixed_up(images, targets, mixing[0], self.groups)
+        if recipe.cutmix:
+            images, targets = augment.cut_mixed(images, targets, mixing[1], seed, self.groups)
+        if recipe.label_smoothing:
+            targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
+        with tf.GradientTape() as tape:
+            tape.watch((weights.kernels, weights.others))
+            logits, statistics = self.network.apply(
+                weights, images, True, recipe.norm_momentum, self.shaped, self.groups
+            )
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
+            loss = tf.reduce_sum(losses) / recipe.batch
+            loss = loss * scale if self.scaled else loss
+        kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
+        right = tf.argmax(logits, 1, labels.dtype) == labels
+        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
+        return tf.concat([kernels, others, statistics / self.replicas, sums], 0)
+
+    def pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Images at the network's size, and labels; of prepared images the windows that come with them."""
+        images, labels, *windows = batch
+        return augment.resampled(images, windows[0], self.dataset.image_size) if windows else images, labels
+
+    def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
+        draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.replicas))
+        if self.data.pad:
+            offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
+            images = augment.cropped(images, self.data.pad, *offsets)
+        if self.data.flip:
+            images = augment.flipped(images, draw(3, low=0, high=2))
+        return images
+
+    def updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
+        """The state after one step, from the summed vector of all replicas."""
+        recipe, size = self.recipe, self.network.size
+        kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
+        if self.use_mask:
+            kernels = masked(kernels, state["mask"])
+        gradients = (kernels, others)
+        if self.scaled:
+            gradients = (kernels / state["scale"][0], others / state["scale"][0])
+        if recipe.clip_norm:
+            gradients = clipped(gradients, recipe.clip_norm)
+        taken = state["taken"] + 1.0
+        slots = [(state[f"slot{i}_kernels"], state[f"slot{i}_others"]) for i in range(SLOTS[recipe.optimizer])]
+        moved, slots = RULES[recipe.optimizer](
+            recipe, (state["kernels"], state["others"]), gradients, slots, rate, taken
+        )
+        new = {"kernels": moved[0], "others": moved[1], "statistics": statistics}
+        if recipe.ema:
+            new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, recipe.ema) for name, value in new.items()}
+        for i, slot in enumerate(slots):
+            new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
+        new["taken"] = taken
+        if self.scaled:  # a step whose gradient overflowed leaves everything as it was, and the scale halved
+            finite = loss_scale.all_finite(kernels, others)
+            new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
+            new["scale"] = loss_scale.adapted(state["scale"], finite)
+        return new | {"sums": state["sums"] + sums}
+
+    # Evaluation -------------------------------------------------------------------------------------------------
+
+    def counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
+        images, labels = self.pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
+        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
+        logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
+        real = tf.cast(indices >= 0, tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
+        own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
+        after = tf.range(self.dataset.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
+        below = (logits < own) | ((logits == own) & after)
+        rank = tf.reduce_sum(tf.cast(~below, tf.float32), 1)
+        hits = [tf.reduce_sum(real * tf.cast(rank < k, tf.float32)) for k in (1, 5)]
+        return tf.stack([tf.reduce_sum(real * losses), *hits])

@@ -1,0 +1,89 @@
+"""A newcomer's own pictures, from a folder to the report, and what may be wrong with them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sweep.data.prepare import Options, _record, eight_bits
+from sweep.data.sources import Source
+from tests.sweeping import lottery
+
+FILE = Path(__file__).parents[2] / "experiments" / "own_images.yaml"
+SHORT = ("recipe.epochs=2", "recipe.warmup_epochs=0", "prune.rewind=[0,1ep]", "prune.control_rewind=[1ep]")
+
+
+@pytest.fixture
+def pictures(tmp_path) -> Path:
+    """200 in 4 classes, each class a colour; sizes differ."""
+    for i in range(200):
+        split, kind = "val" if i % 5 == 0 else "train", i // 5 % 4
+        pixels = np.random.default_rng(i).integers(0, 256, (40 + i % 7, 60 - i % 9, 3), np.uint8) // 4
+        pixels[..., kind % 3] += 60 * (1 + kind // 3)
+        to = tmp_path / "pictures" / split / f"kind{kind}" / f"{i:03d}.{'png' if i % 3 else 'jpg'}"
+        to.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(to)
+    return tmp_path / "pictures"
+
+
+@pytest.mark.tensorflow
+def test_two_commands_bring_them_to_a_report_and_what_is_not_read_is_said(pictures, tmp_path):
+    (pictures / "train" / "kind0" / "notes.txt").write_text("words")
+    (pictures / "train" / "kind1" / "more").mkdir()
+    (pictures / "train" / "kind2" / ".hidden").touch()
+    Image.new("RGB", (8, 8)).save(pictures / "train" / "kind1" / "more" / "deep.png")
+    words = (FILE, f"data.path={pictures}", *SHORT, "--results", tmp_path / "results")
+    (found,) = [one["found"] for one in json.loads(lottery("check", *words, "--json").stdout) if one["what"] == "data"]
+    assert "160 training, 0 validation, 40 test images" in found and "2 other files are not read" in found
+    said = lottery("sweep", *words).stdout
+    assert "not read, 2 files: " in said and "notes.txt" in said and "deep.png" in said and ".hidden" not in said
+    assert (tmp_path / "results" / "own_images" / "report" / "report.html").exists()
+    assert "6 trainings, 6 of them done" in lottery("plan", *words).stdout
+
+
+@pytest.mark.tensorflow
+def test_a_picture_that_cannot_be_decoded_is_named(pictures, tmp_path):
+    broken = pictures / "train" / "kind3" / "017.png"
+    broken.write_bytes(broken.read_bytes()[:100])
+    said = lottery("sweep", FILE, f"data.path={pictures}", *SHORT, "--results", tmp_path / "results", check=2).stderr
+    assert f"{broken} is damaged or no image; take it out" in said and "Traceback" not in said
+
+
+def test_a_class_without_training_pictures_is_refused(pictures, tmp_path):
+    (pictures / "train" / "kind9").mkdir()
+    words = (f"data.path={pictures}", "--results", tmp_path / "results")
+    assert f"no images in {pictures / 'train' / 'kind9'}" in lottery("sweep", FILE, *words, check=2).stderr
+    said = lottery("data", "prepare", pictures, tmp_path / "shards", check=2).stderr
+    assert "kind9" in said and not (tmp_path / "shards").exists()
+
+
+@pytest.mark.parametrize("field", ["recipe.batch=1000", "data.validation=1000"])
+def test_what_only_the_data_can_tell_is_refused_before_anything_is_written(field, pictures, tmp_path):
+    words = (FILE, f"data.path={pictures}", field, "--results", tmp_path / "results")
+    assert "160 training images" in lottery("sweep", *words, check=2).stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.tensorflow
+def test_of_16_bits_the_upper_8_are_taken_by_both_ways_of_reading(devices):
+    import tensorflow as tf
+
+    deep = np.linspace(0, 65535, 64 * 48).astype(np.uint16).reshape(48, 64)
+    packed = io.BytesIO()
+    Image.fromarray(deep).save(packed, "PNG")
+    prepared = np.asarray(eight_bits(Image.open(io.BytesIO(packed.getvalue()))).convert("RGB"))
+    read = tf.io.decode_image(packed.getvalue(), channels=3).numpy()
+    assert (prepared == read).all() and (prepared[..., 0] == deep >> 8).all()
+
+
+def test_what_is_said_of_a_lost_picture_is_the_same_every_time():
+    """An address in memory stood there: other bytes of the index at every preparation."""
+    problems: list[list[str]] = []
+    for _ in range(2):
+        assert _record(Source("a/b.jpg", 0, held=b"no picture"), Options(), problems) is None
+    assert problems[0] == problems[1] == ["a/b.jpg", "lost: cannot identify image file"]
