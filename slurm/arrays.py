@@ -6,18 +6,18 @@ neither.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from slurm import jobs, launch, packing, queue, sbatch, status
 from slurm.sbatch import Job
+from sweep import lock
 from sweep.errors import Refused
 from sweep.graph import claim
 from sweep.graph.home import Home
@@ -299,11 +299,6 @@ def _parent(job: str) -> str:
     return job.partition("_")[0]
 
 
-@contextmanager
-def alone(home: Home) -> Iterator[None]:
+def alone(home: Home) -> AbstractContextManager[None]:
     """One submission at a time, so that two commands do not submit the same training."""
-    path = home.pool / "slurm" / "submit.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
+    return lock.alone(home.pool / "slurm" / "submit.lock")

@@ -27,6 +27,7 @@ from sweep.experiment.point import LADDER
 from sweep.graph.home import Home
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
+from sweep.lock import UNKNOWN
 from sweep.tracking.runs import hindrance
 from sweep.training.schedule import check_batch, groups_of, most_devices
 
@@ -83,7 +84,12 @@ def _place(home: Home) -> Finding:
 def _lock(home: Home) -> Finding:
     """flock holds against another process: two who submit at the same moment submit once."""
     with _trial(home) as path, open(path, "w") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in UNKNOWN:
+                raise
+            return Finding("lock", "ok", "this file system has no flock: files take its place")
         code = f"import fcntl; fcntl.flock(open({str(path)!r}, 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     if other.returncode == 0:

@@ -287,9 +287,12 @@ class Cluster:
             time.sleep(0.05)
 
 
+PATIENCE = 4.0  # of a busy machine
+
+
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for a condition, never for a time."""
-    deadline = time.monotonic() + seconds
+    """Wait for a condition, never for a time: `seconds` is what an idle machine would need at most."""
+    deadline = time.monotonic() + PATIENCE * seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s: {condition.__code__.co_names}")

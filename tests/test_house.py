@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 # from above to below; a room may import what stands before it. The ground stands before all rooms.
 ROOMS = ["pruning", "experiment", "graph", "data", "training", "tracking", "work", "tuning", "report", "bench", "api",
          "cli"]  # fmt: skip
-GROUND = {"errors", "files", "progress", "interrupt", "hardware", "mps", "devices"}
+GROUND = {"errors", "files", "progress", "interrupt", "hardware", "mps", "lock", "devices"}
 
 
 def imports(path: Path) -> set[str]:
@@ -27,6 +29,13 @@ def place(module: str) -> str:
     """The room or the stone of the ground that a module of sweep belongs to."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
+
+
+@pytest.mark.xdist_group("house")
+def test_groups_of_tests_hold(request):
+    """Without them every test process would start its own SLURM and browser."""
+    if request.config.getoption("loadgroup", False):
+        assert request.node.nodeid.endswith("@house")
 
 
 def test_every_folder_and_file_of_sweep_has_its_place():

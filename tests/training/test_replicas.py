@@ -118,6 +118,7 @@ def test_the_same_ticket_with_shaped_layers_agrees_to_rounding():
         assert other["losses"] == pytest.approx(shaped[1]["losses"], rel=1e-3)
 
 
+@pytest.mark.drill
 def test_dense_run_masks_and_tickets_on_four_replicas_end_where_those_on_one_do(tmp_path):
     ends = [scenario("sweep", n, folder=str(tmp_path / str(n))) for n in (1, 4)]
     assert all(end["failures"] == [] and end["states"] == {"done": 5} for end in ends)
