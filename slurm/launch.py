@@ -28,6 +28,8 @@ from sweep.errors import Refused
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 
+OTHERS = ("tune", "prepare", "summary")  # jobs that are no part of a sweep
+
 
 @dataclass(frozen=True)
 class Task:
@@ -42,9 +44,27 @@ class Task:
         experiment = packing.settled(experiment_file.load(folder / "experiment.yaml"), folder.parent, len(names))
         name = f"{folder.name}-{self.name}" if self.name in sbatch.SINGLE else names[0]
         log = sbatch.logs_of(folder.parent) / f"{name}.out"
-        # the command `lottery` of the installation that submitted this
-        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        _find_lottery()
         sys.exit(supervise(["bash", "-c", f"exec {sbatch.command_of(experiment, folder, self.name)}"], log))
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A job that is no part of a sweep: the path of its plain script, and the number of the array element it would be.
+
+    submitit numbers the elements of an array from 0 on; what the script calls its array index is told to its command.
+    """
+
+    script: str
+    index: str
+
+    def __call__(self) -> NoReturn:
+        text = Path(self.script).read_text()
+        command = text.splitlines()[-1].removeprefix("exec lottery supervise ")
+        log = Path(options_of(text)["output"].replace("%a", self.index).replace("%%", "%"))
+        _find_lottery()
+        own = f"export SLURM_ARRAY_TASK_ID={self.index}; " if self.index else ""
+        sys.exit(supervise(["bash", "-c", f"{own}exec {command}"], log))
 
 
 def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
@@ -53,8 +73,10 @@ def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
     from submitit.core.utils import FailedJobError
 
     place = private(folder / "slurm" / "submitit")
-    asked = options_of(job)
-    names = [" ".join(element) for element in job.elements] or [job.part]
+    asked = options_of(job.text)
+    names = [" ".join(element) for element in job.elements] or ["" if job.part in OTHERS else job.part]
+    script = str(folder / "slurm" / f"{job.name}.sh")
+    tasks = [Scripted(script, name) if job.part in OTHERS else Task(str(folder), name) for name in names]
     throttle = int(asked.pop("array", "0").partition("%")[2] or len(names))
     if "time" not in asked:  # submitit always writes one; the partition's would be taken otherwise
         asked["time"] = queue.default_time(cluster.partition)
@@ -71,17 +93,22 @@ def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
         try:
             # submitit prints what sbatch says besides raising it
             with redirect_stderr(io.StringIO()):
-                started = executor.submit_array([Task(str(folder), name) for name in names])
+                started = executor.submit_array(tasks)
         except FailedJobError as error:
             raise queue.refusal("sbatch", str(error)) from None
     return str(started[0].job_id).partition("_")[0]
 
 
-def options_of(job: Job) -> dict[str, str]:
-    """What its plain script asks SLURM for."""
-    words = [shlex.split(line.removeprefix("#SBATCH "))[0] for line in job.text.splitlines() if line[:7] == "#SBATCH"]
+def options_of(text: str) -> dict[str, str]:
+    """What a plain script asks SLURM for."""
+    words = [shlex.split(line.removeprefix("#SBATCH "))[0] for line in text.splitlines() if line[:7] == "#SBATCH"]
     pairs = (word.removeprefix("--").partition("=") for word in words)
     return {name: value for name, _, value in pairs}
+
+
+def _find_lottery() -> None:
+    """The command of the installation that submitted this."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def private(folder: Path) -> Path:
@@ -102,7 +129,7 @@ def private_name(folder: Path) -> None:
 @contextmanager
 def without_own_job() -> Iterator[None]:
     """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
-    own = {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "SBATCH_"))}
+    own = {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
     own.pop("SLURM_CONF", None)
     for name in own:
         del os.environ[name]

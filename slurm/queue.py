@@ -66,11 +66,6 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
     return seen
 
 
-def submit(script: str, options: Sequence[str]) -> str:
-    """The id of the job."""
-    return _output(["sbatch", "--parsable", *options, script]).strip().partition(";")[0]
-
-
 def test(script: str, options: Sequence[str]) -> None:
     """Whether SLURM would take the job; nothing is submitted."""
     _output(["sbatch", "--test-only", *options, script])

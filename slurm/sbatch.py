@@ -29,7 +29,8 @@ class Job:
     """One job of the chain."""
 
     name: str  # of its script, without .sh
-    part: str  # dense, initial (pruned there), cells, generation2 …, masks, report, rest (of what was too much), tune
+    part: str  # dense, initial (pruned there), cells, generation2 …, masks, report, rest (of what was too much); tune,
+    # prepare, summary: no part of a sweep, and their tasks are numbers
     waits: tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before it)
     text: str
     tasks: tuple[str, ...] = ()  # of an array: the names of its trainings
@@ -240,21 +241,22 @@ def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
     command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
     options = [*_time(cluster.dense_time_limit), f"--array={ranges(trials)}%{cluster.nodes}"]
     text = _script(experiment, folder, "tune", cluster.gpus_per_node, command, options)
-    return Job("tune", "tune", (), text, (), tuple(trials))
+    return Job("tune", "tune", (), text, tuple(map(str, trials)), tuple(range(len(trials))))
 
 
-def preparing_scripts(
-    cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool
-) -> tuple[str, str]:
+def preparing(cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool) -> tuple[Job, Job]:
     """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
     experiment = Experiment(name="data", cluster=cluster)
     command = f"{_lottery(experiment)} {shlex.join(words)}"
     mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" --jobs "$SLURM_CPUS_PER_TASK"'
     options = [*_time(cluster.time_limit), f"--array=0-{parts - 1}"]
     strictly = " --strict" if strict else ""
+    making = _script(experiment, folder, "prepare", 0, mine, options)
+    telling = _script(experiment, folder, "summary", 0, f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}')
+    numbers = tuple(range(parts))
     return (
-        _script(experiment, folder, "prepare", 0, mine, options),
-        _script(experiment, folder, "summary", 0, f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}'),
+        Job("prepare", "prepare", (), making, tuple(map(str, numbers)), numbers),
+        Job("summary", "summary", (("afterany", "prepare"),), telling),
     )
 
 

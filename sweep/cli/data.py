@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from slurm import queue, sbatch
+from slurm import launch, sbatch
 from sweep.cli.find import Json
 from sweep.data import engine, shards, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -20,6 +20,7 @@ from sweep.data.sources import keep_listing, kept_listing
 from sweep.errors import Refused
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
+from sweep.files import write_text
 from sweep.progress import console, show
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
@@ -106,12 +107,11 @@ def _submit(words: list[str], made: shards.Prepared, cluster: Cluster, strict: b
         return 0
     folder = made.root.resolve()
     (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
-    texts = sbatch.preparing_scripts(cluster, folder, words, parts, strict)
-    paths = [folder / "slurm" / f"{name}.sh" for name in ("prepare", "summary")]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
-    first = queue.submit(str(paths[0]), [])
-    last = queue.submit(str(paths[1]), sbatch.dependency([("afterany", [first])]))
+    making, telling = sbatch.preparing(cluster, folder, words, parts, strict)
+    for job in (making, telling):
+        write_text(folder / "slurm" / f"{job.name}.sh", job.text)
+    first = launch.submit(making, folder, cluster, after="")
+    last = launch.submit(telling, folder, cluster, sbatch.clause([("afterany", [first])]))
     console.print(
         f"job {first}: {parts} parts\njob {last}: what came of it, in {folder / 'slurm' / 'logs' / 'summary.out'}"
     )

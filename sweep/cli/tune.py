@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from slurm import arrays, jobs, queue, sbatch
+from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.cli.find import RESULTS, SHIPPED, Devices, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
@@ -121,13 +121,13 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
         trials = elements_to_submit(made, plan, _queued(home))
         if trials:
             job = sbatch.tuning(made.experiment, made.root.resolve(), trials)
-            (script,) = sbatch.write_scripts(made.root, [job])
+            sbatch.write_scripts(made.root, [job])
             # no others: a trial that runs writes its claim itself
             own = [one.trial for one in made.unfinished() if one.element in map(str, trials)]
             for trial in [plan[i] for i in trials] if plan else own:
                 made.forgive(trial)
-            number = queue.submit(str(script), [])
-            jobs.record(home, job, number)
+            number = launch.submit(job, made.root.resolve(), made.experiment.cluster, after="")
+            jobs.record(home, job, number, array=len(trials) > 1)
     console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
     console.print(f"what became of them: lottery tune {made.root} --show")
     return 0
@@ -135,7 +135,11 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
 
 def _queued(home: Home) -> set[int]:
     """The array elements that wait or run."""
-    elements = {f"{job.id}_{index}": index for job in jobs.own(home) for index in job.indices}
+    elements = {
+        f"{job.id}_{index}" if job.array else job.id: int(trial)
+        for job in jobs.own(home)
+        for trial, index in zip(job.tasks, job.indices, strict=True)
+    }
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
 
 

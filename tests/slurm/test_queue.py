@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from slurm import queue
+from slurm import launch, queue
 from slurm.queue import Seen, Silent
 from sweep.errors import Refused
 
@@ -64,16 +66,15 @@ def test_nothing_is_asked_where_nothing_was_submitted(monkeypatch, tmp_path):
         queue.ask(["17"])
 
 
-def test_the_answer_of_sbatch_is_a_number_also_from_a_federation(program):
-    program("sbatch", "17;cluster2")
-    assert queue.submit("script.sh", []) == "17"
-
-
 def test_a_job_does_not_hand_its_own_settings_on(program, monkeypatch):
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "4000")
     monkeypatch.setenv("SLURM_CONF", "/somewhere")
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     program("sbatch", "").write_text("#!/bin/sh\nenv\n")
-    told = queue.submit("script.sh", [])
-    assert "SLURM_CONF=/somewhere" in told and "SLURM_MEM_PER_NODE" not in told
-    assert "SBATCH_ACCOUNT=mine" in told, "these are the user's own"
+    told = [queue._output(["sbatch"])]
+    with launch.without_own_job():  # where submitit calls sbatch
+        told.append(subprocess.run(["sbatch"], capture_output=True, text=True, check=True).stdout)
+    for each in told:
+        assert "SLURM_CONF=/somewhere" in each and "SLURM_MEM_PER_NODE" not in each
+        assert "SBATCH_ACCOUNT=mine" in each, "these are the user's own"
+    assert os.environ["SLURM_MEM_PER_NODE"] == "4000"
