@@ -49,7 +49,7 @@ class Slurm:
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:
                 with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
-                    if not _live(home):
+                    if not live_jobs(home):
                         break
                 work.at(tasks - len(missing(home)))
                 time.sleep(min(max(POLL_SECONDS, 0.05 * (time.monotonic() - began)), 30.0))
@@ -76,7 +76,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
     When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
     """
     with alone(home):
-        live = _live(home)
+        live = live_jobs(home)
         wanted = wanted_of(home, live, only)
         if not wanted.any:
             return []
@@ -127,7 +127,7 @@ def _refuse_unknown(home: Home) -> None:
 def preview(home: Home) -> list[Job]:
     """What `submit` would submit now; where no SLURM answers, what one with SLURM's default limits would get."""
     try:
-        wanted = wanted_of(home, _live(home))
+        wanted = wanted_of(home, live_jobs(home))
         return _chain(home, wanted) if wanted.any else []
     except (queue.Silent, Refused):
         wanted = wanted_of(home)
@@ -162,7 +162,7 @@ def tell(submitted: list[tuple[Job, str]]) -> None:
 
 def cancel(home: Home, only: Collection[str] | None = None) -> list[str]:
     """Cancel what waits or runs; the tasks that did."""
-    live = {task: job for task, job in _live(home).items() if only is None or task in only}
+    live = {task: job for task, job in live_jobs(home).items() if only is None or task in only}
     queue.cancel(live.values() if only is not None else {_parent(job) for job in live.values()})
     return sorted(live)
 
@@ -172,7 +172,7 @@ def refuse_live(home: Home) -> None:
     if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job it is the cluster that asks
         return
     try:
-        live = _live(home)
+        live = live_jobs(home)
     except queue.Silent as error:
         raise Refused(f"{home.root}: was submitted to SLURM, which does not answer ({error}); expected it to, or "
                       "--take-over to train here whatever it does") from None  # fmt: skip
@@ -194,7 +194,7 @@ def limit_times(home: Home) -> str:
         return ""
     tickets = {training.slug for training in home.graph if training.generation}
     try:
-        waiting = {_parent(job) for task, job in _live(home).items() if task in tickets}
+        waiting = {_parent(job) for task, job in live_jobs(home).items() if task in tickets}
         for job in sorted(waiting):
             queue.set_time_limit(job, limit)
     except (Refused, queue.Silent) as error:
@@ -241,7 +241,7 @@ def untried(home: Home) -> set[str]:
     return {training.slug for training in missing(home)} - set(jobs.elements(home))
 
 
-def _live(home: Home) -> dict[str, str]:
+def live_jobs(home: Home) -> dict[str, str]:
     """The number of every task that waits or runs, and of masks and report."""
     numbers = {
         number: task

@@ -21,6 +21,7 @@ from sweep.cli.say import failed, method
 from sweep.data import WANTED, open_dataset, place_of
 from sweep.data.folder import left_out
 from sweep.errors import Refused
+from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.state import missing
 from sweep.hardware import visible_gpus
@@ -138,7 +139,9 @@ def sweep(
         home = read_home(experiment, overrides, results)
         scripts(home, arrays.preview(home))
         return 0
-    preflight.refuse_what_cannot_work(read_home(experiment, overrides, results))
+    described = read_home(experiment, overrides, results)
+    preflight.refuse_what_cannot_work(described)
+    _say_settings_stay(described)
     return _submitted(opened(), Slurm(wait, quiet), quiet)
 
 
@@ -163,6 +166,16 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path, devic
     if data.name in WANTED:
         place_of(data)
     return home
+
+
+def _say_settings_stay(home: Home) -> None:
+    """What is in the queue was submitted with the settings of then."""
+    on_record = home.root / "experiment.yaml"
+    if not on_record.exists() or experiment_file.load(on_record).cluster == home.experiment.cluster:
+        return
+    if live := arrays.live_jobs(home):
+        console.print(f"cluster: was changed; the {len(live)} jobs in the queue keep the settings of before (lottery "
+                      f"cancel {home.root} and sweep again to change them)")  # fmt: skip
 
 
 def _check_data(home: Home) -> None:

@@ -142,6 +142,8 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
 def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it_over(slurm, tmp_path):
     file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
+    changed = submit(file, home, "cluster.nodes=7", "cluster.options=[--hold]").stdout
+    assert "the 6 jobs in the queue keep the settings of before" in changed
     words = ("sweep", file, "--results", home.pool)
     (line,) = lottery(*words, check=2).stderr.splitlines()
     assert "jobs wait or run on SLURM" in line and "lottery cancel" in line and "--take-over" in line
