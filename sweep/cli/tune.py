@@ -45,6 +45,7 @@ def tune(
     if (Path(experiment) / "search.yaml").is_file():
         made = tuning.reopen(Path(experiment))
         if overrides:
+            _refuse_strange(made, overrides)
             return _train(made, tuple(overrides), devices)
     else:
         made = _described(experiment, overrides, search, results)
@@ -53,6 +54,14 @@ def tune(
         if index is not None or on == "slurm" or status:
             return status
     return _tell(made, json_)
+
+
+def _refuse_strange(made: Tuning, trial: tuple[str, ...]) -> None:
+    """A server chooses among the search's own parameters; anything else it says is not asked for."""
+    own = made.search.content["parameters"]
+    for word in trial:
+        if (name := word.partition("=")[0]) not in own:
+            raise Refused(f"{name}: no parameter of {made.root / 'search.yaml'}; expected {', '.join(own)}")
 
 
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:

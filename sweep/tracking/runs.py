@@ -121,11 +121,13 @@ def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
 
     from sweep.graph.weights import weight_statistics
 
-    _, weights, _ = final_weights(home, training)
-    found = weight_statistics(home, training, False)
-    table = wandb.Table(columns=["", *found], data=[[key, *(found[n][key] for n in found)] for key in found["all"]])
-    histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))
-    tracker.extra = {"prunable weights": histogram, "weight statistics": table}
+    with tolerated("the weights were not logged"):
+        _, weights, _ = final_weights(home, training)
+        found = weight_statistics(home, training, False)
+        rows = [[key, *(found[n][key] for n in found)] for key in found["all"]]
+        histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))
+        table = wandb.Table(columns=["", *found], data=rows)
+        tracker.extra = {"prunable weights": histogram, "weight statistics": table}
 
 
 def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -> tuple[Any, bool]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import random
+import os
 import shutil
 import signal
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from sweep.experiment import Data
 from tests.conftest import need
 from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save, squared
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, lottery
+from tests.sweeping import lottery, started
 
 pytestmark = pytest.mark.slow
 
@@ -145,20 +144,13 @@ def test_the_number_of_processes_changes_nothing(jobs, source, raw, tmp_path):
 
 def test_a_preparation_that_is_killed_again_and_again_ends_with_the_same_bytes(source, raw, tmp_path):
     words = ["data", "prepare", source, tmp_path / "dest", "--size", SIZE, "--shard-bytes", 40_000, "--format", "raw"]
-    chance, kills = random.Random(0), 0
-    while True:
-        process = subprocess.Popen([*LOTTERY, *map(str, words)], stdout=subprocess.DEVNULL, start_new_session=True)
-        try:
-            process.wait(0.6 + chance.random() * 0.8)
-            break
-        except subprocess.TimeoutExpired:
-            kills += 1
-            subprocess.run(["kill", "-9", f"-{process.pid}"], check=False)
+    for made in (0, 1, 3):  # killed with so many shards there, and others half made
+        with started(*words, start_new_session=True) as process:
+            until(lambda made=made: len([*(tmp_path / "dest").glob("train-*.json")]) >= made, 60)
+            # by the group: /bin/kill takes -12345 for -1, and ends every process of the machine
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            if kills >= 6:
-                lottery(*words)
-                break
-    assert process.returncode in (0, -signal.SIGKILL)
+    lottery(*words)
     assert content(tmp_path / "dest") == content(raw)
 
 
