@@ -270,3 +270,9 @@ def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_pa
 def test_sync_without_offline_runs_says_so(tmp_path):
     (tmp_path / "experiment.yaml").write_text(experiment_file.dump(made_up.experiment()))
     assert "nothing to bring up" in lottery("wandb", "sync", tmp_path).stdout
+
+
+def test_weights_that_cannot_be_logged_do_not_fail_the_dense_run(tmp_path, capsys):
+    home = Home(tmp_path / "small", made_up.experiment())
+    tracking.track_weights(home, home.training("dense-seed0"), object.__new__(tracking.Run))  # it has left no snapshot
+    assert "wandb: the weights were not logged: Refused: " in capsys.readouterr().out

@@ -222,3 +222,10 @@ def test_without_the_server_the_same_file_is_searched_here(tmp_path):
     clean = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"} | {"HOME": str(tmp_path)}
     lottery(*words, env=clean)
     assert [one["state"] for one in told(words)] == ["done"]
+
+
+def test_a_server_may_choose_among_the_parameters_of_the_search_and_nothing_else(tmp_path):
+    made = tuning.create(tuning.describe(tiny(epochs=2), read(tmp_path, RANDOM), tmp_path))
+    for word in ("data.path=/elsewhere", "cluster.setup=[rm -rf .]"):
+        (line,) = lottery("tune", made.root, word, check=2).stderr.splitlines()
+        assert f"{word.partition('=')[0]}: no parameter of" in line and "recipe.learning_rate" in line
