@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from slurm.backend import Ready, say
-from sweep.errors import Busy, Interrupted
+from sweep.errors import Busy, Interrupted, Refused
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
@@ -30,7 +31,7 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
-BUSY = "busy"  # what a worker answers where another process has the training
+BUSY, STOPPED = "busy", "stopped"  # a worker's answer where another process has the training, or has taken it over
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Local:
     def _in_processes(self, ready: Ready, jobs: int) -> None:
         crew = _Crew(ready.home.root, jobs, self)
         label = f"{ready.total} trainings of {ready.home.experiment.name}"
+        deaths = Counter[str]()
         with stoppable() as stop, Work(label, ready.total, quiet=self.quiet) as work:
             try:
                 while ready.left and not stop.requested:
@@ -81,7 +83,12 @@ class Local:
                     for member in crew.answered():
                         task, seconds = member.task, time.monotonic() - member.began
                         answer = crew.answer(member)
-                        if answer == BUSY or (answer == DIED and self.restarts is not None):
+                        if answer == STOPPED and not stop.requested:
+                            raise Interrupted(f"{task}: begun again elsewhere; this process leaves it alone")
+                        if answer == STOPPED:
+                            continue
+                        deaths[task] += answer == DIED
+                        if answer == BUSY or (answer == DIED and deaths[task] <= (self.restarts or 0)):
                             ready.again(task)
                             continue
                         failure = record_failure(ready.home, task, DIED) if answer == DIED else answer
@@ -163,6 +170,15 @@ class _Crew:
             member.process.join()
 
 
+def places(per_gpu: int, devices: int = 0) -> int:
+    """Trainings at a time on all GPUs, `per_gpu` on each; without any, side by side on this machine's cores."""
+    if per_gpu < 1:
+        raise Refused(f"--per-gpu {per_gpu}: expected 1 or more")
+    if per_gpu > 1 and devices > 1:
+        raise Refused(f"--per-gpu {per_gpu}: expected 1 where a training has several devices (--devices {devices})")
+    return per_gpu * max(1, len(visible_gpus())) if per_gpu > 1 else 1
+
+
 def shares(gpus: list[str], jobs: int, devices: int = 0, per_gpu: int = 1) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each of `jobs` workers, `devices` GPUs each; None where there are none to share.
 
@@ -193,7 +209,10 @@ def _work(root: Path, local: Local, threads: int, share: str | None, pipe: Conne
                 pipe.send(worker.attempt(task))
             except Busy:
                 pipe.send(BUSY)
-        except (EOFError, Interrupted, ConnectionError, KeyboardInterrupt):
+            except Interrupted:
+                pipe.send(STOPPED)
+                return
+        except (EOFError, ConnectionError, KeyboardInterrupt):
             return  # nothing left to do, or the sweep was stopped
 
 

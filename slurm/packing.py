@@ -36,9 +36,10 @@ def measured(pool: Path) -> list[Packing]:
 
 def record(pool: Path, rows: list[Packing]) -> Path:
     """Put rows on record; a newer measurement of the same replaces the older."""
-    new = {(row.hardware, row.network, row.per_gpu): row for row in [*measured(pool), *rows]}
+    new = {(row.hardware, row.network, row.per_gpu) for row in rows}
+    kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]
     pool.mkdir(parents=True, exist_ok=True)
-    files.write_json(pool / "packing.json", {"measured": [asdict(row) for row in new.values()]})
+    files.write_json(pool / "packing.json", {"measured": [asdict(row) for row in [*kept, *rows]]})
     return pool / "packing.json"
 
 
@@ -52,6 +53,7 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
         field = "trainings_per_gpu" if cluster.trainings_per_gpu == "auto" else "trainings_per_task"
         raise Refused(f"cluster.{field}: auto needs a measurement of {network_of(experiment)} in "
                       f"{pool / 'packing.json'}; run lottery bench packing on a node, or write a number")  # fmt: skip
+    rows = [row for row in rows if row.hardware == rows[-1].hardware]  # the GPU that was measured last
     per_gpu = best(rows) if cluster.trainings_per_gpu == "auto" else cluster.trainings_per_gpu
     per_task = cluster.trainings_per_task
     if per_task == "auto":
@@ -59,6 +61,7 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
         # no more than leave every GPU something to do
         fair = cells // (sbatch.together(cluster) * per_gpu)
         per_task = per_gpu * max(1, min(in_a_row(row, experiment.recipe.epochs), fair))
+    per_task = max(per_task, per_gpu)  # fewer would leave nothing to share
     return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slurm import arrays, launch, queue, sbatch
+from slurm import arrays, launch, packing, queue, sbatch
 from sweep.data import WANTED, open_dataset, place_of
 from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
@@ -190,7 +190,9 @@ def _submission(home: Home) -> Finding:
     """SLURM takes every kind of job as it would be submitted: partition, account, qos, limits, GPUs, options."""
     cluster = home.experiment.cluster
     groups_of(home.experiment.recipe, cluster.gpus_per_cell)
-    chain = sbatch.chain(home.experiment, home.root.resolve(), missing(home) or home.graph.trainings)
+    wanted = missing(home) or home.graph.trainings
+    settled = packing.settled(home.experiment, home.pool, arrays.largest(wanted))
+    chain = sbatch.chain(settled, home.root.resolve(), wanted)
     with tempfile.TemporaryDirectory() as folder:
         for job in {job.part: job for job in chain}.values():
             script = Path(folder) / "job.sh"

@@ -23,45 +23,47 @@ TRIES, PAUSE_SECONDS = 12, 300.0  # of a submission: a full queue empties, a con
 
 def rescue(home: Home, rest: bool = False) -> list[tuple[Job, str]]:
     """Submit what was lost, and with `rest` what was never submitted; the jobs with their numbers."""
-    own = jobs.own(home)
-    if not own:  # submitted by hand: nothing is known of it
-        return _submitted(home, arrays.untried(home), 0) if rest else []
-    turn = own[-1].turn + 1
-    lost = lost_of(home) if turn <= TURNS else set()
-    untried = arrays.untried(home) if rest else set()
-    if lost:
-        console.print(f"lost without a result, submitted again ({turn} of {TURNS} times): {', '.join(sorted(lost))}")
-    return _submitted(home, lost | untried, turn if lost else own[-1].turn)
-
-
-def lost_of(home: Home) -> set[str]:
-    """Tasks that have no result and no failure, and whose jobs SLURM calls ended, but not cancelled; with those that
-    were cancelled only because they waited for one of these."""
-    numbers = jobs.elements(home)
-    seen = queue.ask(number for all_of_it in numbers.values() for number in all_of_it)
-    last = {task: seen[its[-1]] for task, its in numbers.items() if its[-1] in seen}
-    gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
-    open_ = {one.task for one in states(home) if one.state in ("waiting", "begun")}
-    out: set[str] = set()
-    for training in home.graph:  # parents come first
-        task = training.slug
-        if task not in open_ or task not in last:
-            continue
-        waited = "masks" in gone or any(need.slug in out for need in training.needs)
-        if task in gone or (waited and last[task].state == "CANCELLED"):
-            out.add(task)
-    return out
-
-
-def _submitted(home: Home, tasks: set[str], turn: int) -> list[tuple[Job, str]]:
     for left in reversed(range(TRIES)):
-        if not tasks:
-            return []
         try:
-            return arrays.submit(home, tasks, turn)
+            return _submitted(home, rest)
         except (Refused, queue.Silent) as error:
-            if not left:
+            busy = isinstance(error, queue.Silent) or "a limit of yours" in str(error)
+            if not busy or not left:
                 raise
             console.print(f"{error}; tried again in {PAUSE_SECONDS:.0f} s")
             time.sleep(PAUSE_SECONDS)
     raise AssertionError
+
+
+def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
+    own = jobs.own(home)
+    turn = own[-1].turn if own else 0
+    lost = lost_of(home) if own and turn < TURNS else set()  # of what was submitted by hand nothing is known
+    tasks = lost | (arrays.untried(home) if rest else set())
+    done = arrays.submit(home, tasks, turn + bool(lost)) if tasks else []
+    if again := lost & {home.training(name).slug for job, _ in done for name in job.tasks}:
+        console.print(f"lost, and submitted again ({turn + 1} of {TURNS} times): {', '.join(sorted(again))}")
+    return done
+
+
+def lost_of(home: Home) -> set[str]:
+    """Tasks that have no result and no failure, and whose jobs SLURM calls ended, but not cancelled; with those that
+    were cancelled, or failed, only because they waited for one of these."""
+    numbers = jobs.elements(home)
+    seen = queue.ask(number for all_of_it in numbers.values() for number in all_of_it)
+    last = {task: seen[its[-1]] for task, its in numbers.items() if its[-1] in seen}
+    gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
+    at = {one.task: one.state for one in states(home)}
+    out: set[str] = set()
+    for training in home.graph:  # parents come first
+        task, open_ = training.slug, at[training.slug] in ("waiting", "begun")
+        if task not in last or last[task].live:
+            continue
+        unmasked = training.mask is not None and not home.mask(training.mask.as_made).exists()
+        orphan = any(need.slug in out for need in training.needs)
+        waited = orphan or ("masks" in gone and unmasked)
+        cancelled = waited and last[task].state == "CANCELLED"
+        failed = orphan and at[task] == "failed"  # it found nothing to start from
+        if (open_ and (task in gone or cancelled)) or failed:
+            out.add(task)
+    return out

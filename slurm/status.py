@@ -61,7 +61,8 @@ def _merged(
     if not numbers and rest:
         return replace(one, note="to be submitted when there is room in the queue")
     why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
-    needs = [*(need.slug for need in home.training(one.task).needs), "masks"]
+    training = home.training(one.task)
+    needs = [*(need.slug for need in training.needs), *(["masks"] if training.generation else [])]
     before = next((ended[need] for need in needs if need in ended), None)
     if before and one.state == "waiting":
         why = f"never began: {before.task} {before.state} ({before.note})"
@@ -82,7 +83,7 @@ def _live(one: State, found: list[Seen]) -> State | None:
 
 def _job(part: str, numbers: tuple[str, ...], seen: dict[str, Seen]) -> State:
     """Masks or report, by its latest job."""
-    one = State(part, "lost", 0, f"job {numbers[-1]} was cancelled")
+    one = State(part, "unknown", 0, f"SLURM has forgotten job {numbers[-1]}")
     found = [seen[numbers[-1]]] if numbers[-1] in seen else []
     if live := _live(one, found):
         return live

@@ -19,7 +19,7 @@ from typing import Any
 
 from slurm import arrays, preflight, status
 from slurm.arrays import Slurm
-from slurm.local import Local
+from slurm.local import Local, places
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.graph.results import collect
@@ -48,8 +48,9 @@ class Sweep:
     def __repr__(self) -> str:
         return f"{self.home.root}: {len(self.home.graph)} trainings, {len(missing(self.home))} of them missing"
 
-    def run(self, jobs: int = 1, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
+    def run(self, jobs: int = 0, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
         """Everything that is missing, on this machine; what failed. Run again to continue."""
+        jobs = jobs or places(per_gpu, devices)
         arrays.refuse_live(self.home)
         return Local(jobs, devices, quiet, per_gpu).run(self._opened)
 

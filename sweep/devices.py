@@ -16,6 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow starts t
 import tensorflow as tf
 
 from sweep.errors import Refused
+from sweep.hardware import gpu_name
+from sweep.progress import console
 
 LOGICAL_GPU_MIB = 8192  # parts of one GPU, for tests of several replicas, must say how much they take
 
@@ -51,6 +53,8 @@ def _set_up(count: int, threads: int) -> Devices:
     tf.get_logger().setLevel("ERROR")  # it warns of new programs being traced, which is what a search needs
     gpus = tf.config.list_physical_devices("GPU")
     kind = "GPU" if gpus else "CPU"
+    if not gpus and gpu_name():
+        console.print(f"WARNING: {gpu_name()} is here, and TensorFlow does not see it: this trains on the CPU")
     physical = gpus or tf.config.list_physical_devices("CPU")
     replicas = count or len(physical)
     if kind == "CPU":

@@ -57,7 +57,9 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
-Shape = dict[str, Any]  # of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own
+# Of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own. A number is a finite one,
+# but where its types are given as (int, float).
+Shape = dict[str, Any]
 
 
 def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str,
             checked(value, kind, path, place)
             continue
         if not (_number(value) if kind in (int, float) else isinstance(value, kind)):
-            wanted = {int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}[kind]
+            wanted = {str: "text", list: "a list", dict: "an object"}.get(kind, "a number")
             raise Refused(f"{path}: {place} is not {wanted}; another version wrote it, or it is damaged: delete it and "
                           "run again")  # fmt: skip
     return found

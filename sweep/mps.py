@@ -59,8 +59,12 @@ def _told(words: str) -> str:
 
 def _run(command: list[str], words: str = "") -> str:
     """Why it did not work; nothing where it did."""
+    # a service that is told of some GPUs only numbers them anew, and its clients would name others than they mean
+    all_gpus = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
-        done = subprocess.run(command, input=words, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, input=words, env=all_gpus, capture_output=True, text=True, check=False, timeout=60
+        )
     except subprocess.TimeoutExpired:
         return "no answer within a minute"
     return "" if done.returncode == 0 else " ".join((done.stderr or done.stdout).split()) or f"status {done.returncode}"

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import time
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -60,13 +60,18 @@ def pack(experiment: Experiment, compiled: Path, per_gpu: int, seconds: float) -
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
+        told, open_ = [], list(pipes)
         try:
-            told = [pipe.recv() for pipe in pipes]
+            while open_:
+                said = wait(open_)  # of one that died the end is seen at once: the others wait for it in vain
+                told += [pipe.recv() for pipe in open_ if pipe in said]
+                open_ = [pipe for pipe in open_ if pipe not in said]
         except EOFError:
             raise Refused(f"{per_gpu} trainings at a time: one of them died (out of memory?); expected fewer") from None
         finally:
             for process in processes:
-                process.join() if not process.is_alive() else process.terminate()
+                process.terminate()
+                process.join()
     rate = sum(images / took for _, images, took, _ in told)
     return Packing(hardware(), network_of(experiment), per_gpu, rate, max(start for start, *_ in told), told[0][3])
 

@@ -180,8 +180,10 @@ def packing_(
     for name, value in (("--seconds", seconds), *(("--per-gpu", count) for count in per_gpu)):
         if value <= 0:
             raise Refused(f"{name}: received {value}, expected more than 0")
-    rows = [pack(asked, results / "compiled", count, seconds) for count in sorted(set(per_gpu))]
-    path = packing.record(results, rows)
+    rows = []
+    for count in sorted(set(per_gpu)):
+        rows.append(pack(asked, results / "compiled", count, seconds))
+        path = packing.record(results, rows[-1:])  # at once: more of them may not fit
     several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
     if json_:
         found = [

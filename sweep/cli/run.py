@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from cyclopts import Parameter
 from slurm import arrays, preflight, sbatch
 from slurm.arrays import Slurm
 from slurm.backend import Backend
-from slurm.local import Local
+from slurm.local import Local, places
 from slurm.mpi import Mpi, world
 from sweep.cli import show
 from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, open_home, read_home
@@ -21,13 +22,13 @@ from sweep.cli.say import failed, method
 from sweep.data import WANTED, open_dataset, place_of
 from sweep.data.folder import left_out
 from sweep.errors import Refused
+from sweep.experiment import Cluster, Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.state import missing
-from sweep.hardware import visible_gpus
 from sweep.progress import console
 from sweep.training.schedule import check_batch, groups_of
-from sweep.work.worker import Failure, Worker
+from sweep.work.worker import Failure, Worker, record_failure
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
 PerGpu = Annotated[int, Parameter(help="Trainings at a time on one GPU, under NVIDIA's MPS")]
@@ -66,12 +67,19 @@ def train(
 
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
-    _check_sharing(per_gpu, devices)
+    together = places(per_gpu, devices)
     overrides = tuple(word for word in words if "=" in word)
-    described = _described(experiment, overrides, results, devices)
+    described = read_home(experiment, overrides, results)
+    named = [described.training(word) for word in words if "=" not in word]
+    try:
+        _described(experiment, overrides, results, devices)
+    except Refused as error:
+        if not (named and restarts is not None):
+            raise
+        # in an array element: on record, or the sweep's last job would take them for lost
+        return failed([record_failure(described, one.slug, str(error), refused=True) for one in named])
     if seed is not None and seed not in described.experiment.seeds:
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
-    named = [described.training(word) for word in words if "=" not in word]
     wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]
     if not named:  # an array element leaves it to the training
         _check_data(described)
@@ -79,8 +87,11 @@ def train(
     if not named:
         console.print(method(home))
     if per_gpu > 1:
-        crew = Local(_places(per_gpu), per_gpu=per_gpu, only={one.slug for one in wanted}, restarts=restarts)
-        return failed(crew.run(home))
+        crew = Local(together, per_gpu=per_gpu, only={one.slug for one in wanted}, restarts=restarts)
+        try:
+            return failed(crew.run(home))
+        except Refused as error:  # no MPS here: on record, or the sweep's last job would take them for lost
+            return failed([record_failure(home, one.slug, str(error), refused=True) for one in wanted])
     worker, failures = Worker(home, devices, restarts=restarts), list[Failure]()
     for training in wanted:
         failure = worker.attempt_patiently(training.slug)
@@ -113,8 +124,7 @@ def sweep(
         raise Refused(f"--jobs {jobs}: expected 1 or more")
     if on != "local" and (jobs or devices or per_gpu != 1):
         raise Refused(f"--jobs, --per-gpu and --devices are for --on local; --on {on} takes them from the cluster")
-    _check_sharing(per_gpu, devices)
-    most = _places(per_gpu) if per_gpu > 1 else 1
+    most = places(per_gpu, devices)
     if jobs and per_gpu > 1 and jobs > most:
         raise Refused(f"--jobs {jobs}: expected at most {most}, --per-gpu {per_gpu} on every GPU there is")
     jobs = jobs or most
@@ -145,18 +155,6 @@ def sweep(
     return _submitted(opened(), Slurm(wait, quiet), quiet)
 
 
-def _check_sharing(per_gpu: int, devices: int) -> None:
-    if per_gpu < 1:
-        raise Refused(f"--per-gpu {per_gpu}: expected 1 or more")
-    if per_gpu > 1 and devices > 1:
-        raise Refused(f"--per-gpu {per_gpu}: expected 1 where a training has several devices (--devices {devices})")
-
-
-def _places(per_gpu: int) -> int:
-    """Trainings at a time on all GPUs; without any, side by side on this machine's cores."""
-    return per_gpu * max(1, len(visible_gpus()))
-
-
 def _described(experiment: str, overrides: tuple[str, ...], results: Path, devices: int = 0) -> Home:
     """The experiment, its data looked for. Nothing is written: what else may be refused comes before open_home."""
     home = read_home(experiment, overrides, results)
@@ -171,11 +169,17 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path, devic
 def _say_settings_stay(home: Home) -> None:
     """What is in the queue was submitted with the settings of then."""
     on_record = home.root / "experiment.yaml"
-    if not on_record.exists() or experiment_file.load(on_record).cluster == home.experiment.cluster:
+    if not on_record.exists():
         return
-    if live := arrays.live_jobs(home):
-        console.print(f"cluster: was changed; the {len(live)} jobs in the queue keep the settings of before (lottery "
-                      f"cancel {home.root} and sweep again to change them)")  # fmt: skip
+
+    def asked(experiment: Experiment) -> Cluster:
+        """Without what a job reads when it begins."""
+        return replace(experiment.cluster, container="", restarts=0, trainings_per_gpu=1, price_per_gpu_hour=0.0)
+
+    changed = asked(experiment_file.load(on_record)) != asked(home.experiment)
+    if changed and (live := arrays.live_jobs(home)):
+        console.print(f"cluster: was changed; what the {len(live)} jobs in the queue asked SLURM for stays as it was "
+                      f"(lottery cancel {home.root} and sweep again to change it)")  # fmt: skip
 
 
 def _check_data(home: Home) -> None:

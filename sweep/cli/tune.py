@@ -147,7 +147,7 @@ def _queued(home: Home) -> set[int]:
     elements = {
         f"{job.id}_{index}" if job.array else job.id: int(trial)
         for job in jobs.own(home)
-        for trial, index in zip(job.tasks, job.indices, strict=True)
+        for trial, index in zip(job.tasks or map(str, job.indices), job.indices, strict=True)
     }
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
 

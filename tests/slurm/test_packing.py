@@ -11,6 +11,8 @@ from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Cluster
 from tests import made_up
+from tests.sleeping import SMALL, ran, sleeping, submit
+from tests.slurm_cluster import until
 from tests.sweeping import lottery
 
 AUTO = Cluster(nodes=2, gpus_per_node=4, trainings_per_gpu="auto", trainings_per_task="auto")
@@ -62,6 +64,23 @@ def test_a_newer_measurement_replaces_the_older(tmp_path):
     packing.record(tmp_path, rows(n1=1.0, n2=2.0))
     packing.record(tmp_path, rows(n2=3.0))
     assert [row.images_per_second for row in packing.measured(tmp_path)] == [1.0, 3.0]
+
+
+def test_auto_alone_carries_as_many_as_share_a_gpu_and_the_gpu_measured_last_decides(tmp_path):
+    packing.record(tmp_path, rows(n1=100.0, n2=200.0))
+    packing.record(tmp_path, [dataclasses.replace(row, hardware="another") for row in rows(n1=100.0, n4=300.0)])
+    found = packing.settled(asked(Cluster(trainings_per_gpu="auto")), tmp_path, 100).cluster
+    assert (found.trainings_per_gpu, found.trainings_per_task) == (4, 4)
+
+
+def test_a_sweep_with_auto_is_submitted_with_what_was_measured(slurm, tmp_path):
+    cluster = dataclasses.replace(SMALL, array_parallelism=2, trainings_per_gpu="auto", trainings_per_task="auto")
+    file, home = sleeping(tmp_path, 0.1, cluster)
+    assert "auto needs a measurement" in submit(file, home, status=2).stderr
+    found = [dataclasses.replace(row, network=network_of(home.experiment)) for row in rows(n1=100.0, n2=200.0)]
+    packing.record(home.pool, found)
+    assert "cells, 4 tasks in 2 elements" in submit(file, home).stdout
+    until(lambda: len(ran(home)) == 4, 60)
 
 
 @pytest.mark.tensorflow

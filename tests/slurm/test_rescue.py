@@ -8,8 +8,10 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from slurm import jobs, queue
+from slurm import jobs, queue, rescue
 from slurm.rescue import TURNS
+from slurm.sbatch import Job
+from sweep.graph.home import Home
 from tests import made_up
 from tests.sleeping import ran, sleeping, submit
 from tests.slurm_cluster import until
@@ -63,3 +65,39 @@ def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(
     made_up.files.write_json(home.root / "pretend.json", pretended | {"seconds": quick})
     assert "2 tasks" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 120)
+
+
+def standing(home, monkeypatch, **seen: str) -> None:
+    """Every task on record as submitted, each in a job of its own that SLURM says ended so."""
+    names = {training.slug: training.name for training in home.graph} | {"masks": "masks"}
+    ended = {}
+    for number, (task, name) in enumerate(names.items()):
+        tasks = () if task == "masks" else (name,)
+        job = Job(task, "masks" if task == "masks" else "cells", (), "", tasks, (0,) * len(tasks))
+        jobs.record(home, job, str(number), array=False)
+        state = seen.get(task.replace("-", "_").replace(".", "_"), "COMPLETED")
+        ended[str(number)] = queue.Seen(str(number), state)
+    monkeypatch.setattr(rescue.queue, "ask", lambda numbers: {n: ended[n] for n in numbers})
+
+
+def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with_it(tmp_path, monkeypatch):
+    """A real cluster would take long to get there: one of two dense runs is lost, and its tickets find nothing."""
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=made_up.points(0, 2)))
+    made_up.finish(home, "dense-seed0", 0.5)
+    made_up.fail(home, "ticket-q0.5-k2ep-seed1", "dense-seed1: is not done")
+    made_up.fail(home, "ticket-q0.5-k2ep-seed0", "loss is nan")
+    standing(
+        home, monkeypatch, dense_seed1="NODE_FAIL", ticket_q0_5_k0_seed1="CANCELLED", ticket_q0_5_k2ep_seed1="FAILED",
+        ticket_q0_5_k2ep_seed0="FAILED", ticket_q0_5_k0_seed0="CANCELLED",
+    )  # fmt: skip
+    assert rescue.lost_of(home) == {"dense-seed1", "ticket-q0.5-k0-seed1", "ticket-q0.5-k2ep-seed1"}
+
+
+def test_cells_that_waited_for_lost_masks_come_back_unless_the_masks_are_there(tmp_path, monkeypatch):
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,), rewind=made_up.points(0, 2)))
+    made_up.finish(home, "dense-seed0", 0.5)
+    both = ("ticket-q0.5-k0-seed0", "ticket-q0.5-k2ep-seed0")
+    standing(home, monkeypatch, masks="NODE_FAIL", ticket_q0_5_k0_seed0="CANCELLED", ticket_q0_5_k2ep_seed0="CANCELLED")
+    assert rescue.lost_of(home) == set(both)
+    made_up.files.write_text(home.mask(home.training(both[0]).mask.as_made), "")
+    assert rescue.lost_of(home) == set(), "a person cancelled them"

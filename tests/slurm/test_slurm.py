@@ -143,7 +143,7 @@ def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it
     file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     changed = submit(file, home, "cluster.nodes=7", "cluster.options=[--hold]").stdout
-    assert "the 6 jobs in the queue keep the settings of before" in changed
+    assert "what the 6 jobs in the queue asked SLURM for stays as it was" in changed
     words = ("sweep", file, "--results", home.pool)
     (line,) = lottery(*words, check=2).stderr.splitlines()
     assert "jobs wait or run on SLURM" in line and "lottery cancel" in line and "--take-over" in line
