@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from contextlib import suppress
@@ -13,7 +12,7 @@ from slurm.rescue import TURNS
 from slurm.sbatch import Job
 from sweep.graph.home import Home
 from tests import made_up
-from tests.sleeping import ran, sleeping, submit
+from tests.sleeping import last, ran, sleeping, submit
 from tests.slurm_cluster import until
 from tests.sweeping import status_of
 
@@ -41,10 +40,7 @@ def kill_all(number: str) -> int:
 def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.5)
     lost, cancelled, *others = made_up.tickets(home)
-    pretended = json.loads((home.root / "pretend.json").read_text())
-    quick = dict(pretended["seconds"])
-    pretended["seconds"] |= {home.training(task).name: 600.0 for task in (lost, cancelled)}  # they do not end in time
-    made_up.files.write_json(home.root / "pretend.json", pretended)
+    last(home, 1000.0, lost, cancelled)  # as long as this test may take
     submit(file, home)
     until(lambda: running(home, cancelled), 60)
     slurm.run("scancel", running(home, cancelled))
@@ -62,7 +58,7 @@ def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(
     log = (home.pool / "slurm" / "logs" / f"{home.root.name}-report.out").read_text()
     assert log.count(f"of {TURNS} times): {lost}\n") == TURNS
     # whoever submits it again begins to count anew
-    made_up.files.write_json(home.root / "pretend.json", pretended | {"seconds": quick})
+    last(home, 0.1, lost, cancelled)
     assert "2 tasks" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 120)
 

@@ -19,7 +19,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
 from tests import made_up
 from tests.conftest import tiny
-from tests.sleeping import SMALL, evenly, most_together, ran, sleeping, submit
+from tests.sleeping import SMALL, evenly, last, most_together, ran, sleeping, submit
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, home_of, lottery, status_of
 
@@ -95,7 +95,7 @@ def test_a_user_who_may_not_submit_all_at_once_gets_all_done_all_the_same(slurm,
 
 
 def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 5.0)
+    file, home = sleeping(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     assert "nothing to submit" in submit(file, home).stdout
     victim = made_up.tickets(home)[3]
@@ -103,6 +103,7 @@ def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slu
     until(lambda: status_of(home.root)[victim]["state"] == "lost")
     again = submit(file, home).stdout
     assert "cells, 1 tasks" in again and "masks" not in again
+    slurm.run("scontrol", "release", *(job.id for job in jobs.own(home)))
     until(lambda: len(ran(home)) == 4, 120)
     until(lambda: not slurm.queue())
     assert sorted(line["cell"] for line in ran(home)) == sorted(made_up.tickets(home))
@@ -124,10 +125,11 @@ def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(
 
 
 def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 4.0)
-    submit(file, home)
+    file, home = sleeping(tmp_path, 0.1)
     names = made_up.tickets(home)
-    until(lambda: status_of(home.root)[names[0]]["state"] == "running")
+    last(home, 1000.0, *names[:2])  # as long as this test may take
+    submit(file, home)
+    until(lambda: all(status_of(home.root)[name]["state"] == "running" for name in names[:2]))
     said = lottery("cancel", home.root, names[0]).stdout
     assert said.startswith(f"cancelled: {names[0]}")
     until(lambda: status_of(home.root)[names[0]]["state"] == "lost")
@@ -135,7 +137,8 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
     assert "CANCELLED" in status_of(home.root)[names[0]]["note"]
     said = lottery("retry", home.root, names[0], names[1]).stdout
     assert "cells, 1 tasks" in said and f"{names[1]}: running, left alone" in said
-    until(lambda: len(ran(home)) == 4, 120)
+    until(lambda: status_of(home.root)[names[0]]["state"] == "running")
+    assert sorted(line["cell"] for line in ran(home)) == sorted(names[2:])
 
 
 @pytest.mark.tensorflow
