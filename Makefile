@@ -33,7 +33,7 @@ test: lint programs
 	$(PYTEST) $(SPREAD) -m "not drill and not perf"
 
 drill: $(VENV)/.installed-test programs
-	$(PYTEST) $(SPREAD) -m drill
+	$(PYTEST) $(SPREAD) -n $(shell echo $$(($(WORKERS) - 1))) -m drill  # they start many processes themselves
 
 perf: $(VENV)/.installed-test programs
 	$(PYTEST) -q -m perf
