@@ -69,8 +69,25 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
             f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
-    files.write_json(folder / "claim.json", asdict(claim))
+    if before is None:
+        _write_first(folder / "claim.json", claim)
+    else:
+        files.write_json(folder / "claim.json", asdict(claim))
     return claim
+
+
+def _write_first(path: Path, claim: Claim) -> None:
+    """Of two processes that begin a new task at the same moment, one: a link to a name that is there fails."""
+    beside = path.with_name(f".claim.{claim.owner}.tmp")
+    files.write_json(beside, asdict(claim))
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise Busy(f"{path.parent.name}: another process began it at this moment") from None
+    except OSError:  # a file system without links
+        files.write_json(path, asdict(claim))
+    finally:
+        beside.unlink()
 
 
 def read(folder: Path) -> Claim | None:

@@ -135,3 +135,12 @@ def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
         trained(made, start_at(made), tmp_path, watch=watch)
     assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1]
     assert not (tmp_path / "checkpoint.h5").exists(), "the checkpoint is the new owner's"
+
+
+def test_of_two_that_begin_a_new_task_at_the_same_moment_one_has_it(tmp_path, monkeypatch):
+    first = claim.take(tmp_path)
+    monkeypatch.setattr(claim, "read", lambda folder: None)  # it looked a moment before the other wrote
+    with pytest.raises(Busy, match="at this moment"):
+        claim.take(tmp_path)
+    monkeypatch.undo()
+    assert claim.read(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["claim.json"]
