@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,8 @@ from rich.table import Table
 
 LINE_SECONDS = 15.0  # between plain lines
 
-console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+# On a terminal lines are broken between words; in a file or a pipe they stay whole.
+console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
 
 
 def show(table: Table) -> None:

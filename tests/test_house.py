@@ -14,15 +14,20 @@ ROOMS = ["pruning", "experiment", "graph", "data", "training", "tracking", "work
 GROUND = {"errors", "files", "progress", "interrupt", "hardware", "mps", "lock", "devices"}
 
 
-def imports(path: Path) -> set[str]:
-    """Modules of this project that a file imports, anywhere in it."""
+def imports_of(path: Path) -> set[str]:
+    """Modules that a file imports, anywhere in it, and names out of them."""
     out = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             out |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             out |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-    return {name for name in out if name.split(".")[0] in ("models", "sweep", "slurm")}
+    return out
+
+
+def imports(path: Path) -> set[str]:
+    """Those of this project."""
+    return {name for name in imports_of(path) if name.split(".")[0] in ("models", "sweep", "slurm")}
 
 
 def place(module: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 # TensorFlow loads Keras whether it is used or not: 1.4 of its 4.4 s here. Told that the old Keras is meant, it looks
 # for that package, does not find it and goes on. Only in processes of this command: a notebook may want tf.keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from slurm.queue import Silent
 from sweep.cli import bench, check, cluster, data, masks, plan, run, show, tidy, tune, wandb, weights
@@ -23,18 +24,29 @@ app = App(
     name="lottery",
     help="Lottery-ticket sweeps: which sparse subnetworks, rewound to which epoch, train as well as the whole network.",
     help_format="plaintext",
+    group_commands=Group("Of the command itself", sort_key=9),
 )
-for command in (
-    run.dry_run, plan.plan, check.check, run.train, masks.masks, weights.weights, run.sweep, show.status, show.report,
-    cluster.retry, cluster.cancel, cluster.logs, tune.tune, tidy.tidy,
-):  # fmt: skip
-    app.command(command)
-app.command(cluster.sbatch_, name="sbatch")
-app.command(cluster.rescue_, name="rescue")
-app.command(cluster.supervise_, name="supervise")
-app.command(bench.app)
-app.command(wandb.app)
-app.command(data.app)
+WORK, CLUSTER, BESIDE = (
+    Group(name, sort_key=i) for i, name in enumerate(("In the order of work", "On SLURM", "Beside"))
+)
+COMMANDS: dict[Group, dict[str, Any]] = {
+    WORK: {
+        "dry-run": run.dry_run, "plan": plan.plan, "check": check.check, "sweep": run.sweep, "status": show.status,
+        "report": show.report, "train": run.train, "masks": masks.masks, "weights": weights.weights,
+    },
+    CLUSTER: {
+        "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel, "sbatch": cluster.sbatch_,
+        "rescue": cluster.rescue_, "supervise": cluster.supervise_,
+    },
+    BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app},
+}  # fmt: skip
+for group, commands in COMMANDS.items():
+    for place, (name, command) in enumerate(commands.items()):
+        if isinstance(command, App):
+            command.group, command.sort_key = (group,), place
+            app.command(command)
+        else:
+            app.command(command, name=name, group=group, sort_key=place)
 app.register_install_completion_command()
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from slurm import packing
 from sweep.bench.packing import pack
-from sweep.cli.find import RESULTS, Devices, Json, Override, Results, find
+from sweep.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
@@ -29,21 +29,28 @@ if TYPE_CHECKING:
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext")
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
-Several = Parameter(consume_multiple=True, negative_iterable=())
+Network = Annotated[str, Parameter(help="A network of lottery's, such as resnet20")]
+Width = Annotated[float, Parameter(help="Share of the network's channels")]
+Rounds = Annotated[int, Parameter(help="Measurements of each, interleaved")]
+Steps = Annotated[int, Parameter(help="Training steps in one measurement")]
+
+
+def several(help: str) -> Parameter:
+    return Parameter(help=help, consume_multiple=True, negative_iterable=())
 
 
 @app.command
 def step(
     *,
-    model: Annotated[tuple[str, ...], Several] = ("mobilenet_v2_small",),
-    width: float = 0.35,
-    size: Annotated[tuple[int, ...], Several] = (32,),
-    batch: Annotated[tuple[int, ...], Several] = (64,),
-    precision: Annotated[tuple[Precision, ...], Several] = ("float32",),
+    model: Annotated[tuple[str, ...], several("Networks, such as resnet20")] = ("mobilenet_v2_small",),
+    width: Width = 0.35,
+    size: Annotated[tuple[int, ...], several("Pixels of an image's side")] = (32,),
+    batch: Annotated[tuple[int, ...], several("Images of a step, on all devices")] = (64,),
+    precision: Annotated[tuple[Precision, ...], several("Of the arithmetic")] = ("float32",),
     mask: Annotated[bool, Parameter(help="Compare with the same step without a mask, interleaved")] = False,
-    layers: Layers = "auto",
-    rounds: int = 20,
-    steps: int = 5,
+    layers: Annotated[Layers, Parameter(help="Written for XLA, or as TensorFlow has them")] = "auto",
+    rounds: Rounds = 20,
+    steps: Steps = 5,
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
@@ -79,14 +86,14 @@ def step(
 @app.command
 def scaling(
     *,
-    model: str = "mobilenet_v2_small",
-    width: float = 0.35,
-    size: int = 32,
+    model: Network = "mobilenet_v2_small",
+    width: Width = 0.35,
+    size: Annotated[int, Parameter(help="Pixels of an image's side")] = 32,
     batch: Annotated[int, Parameter(help="Of one device")] = 64,
-    precision: Precision = "float32",
+    precision: Annotated[Precision, Parameter(help="Of the arithmetic")] = "float32",
     data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: made-up ones")] = "",
-    rounds: int = 10,
-    steps: int = 5,
+    rounds: Rounds = 10,
+    steps: Steps = 5,
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
@@ -127,10 +134,10 @@ def input_(
     data: Annotated[str, Parameter(help="A folder of class folders, or one that lottery data prepare made")],
     *,
     size: Annotated[int, Parameter(help="Pixels the network takes")] = 224,
-    batch: int = 256,
+    batch: Annotated[int, Parameter(help="Images of a step")] = 256,
     rate: Annotated[float, Parameter(help="Images per second that the GPU takes (bench step)")] = 10_000,
     cache: Annotated[str, Parameter(help="Folder of this node for decoded pictures, or off")] = "off",
-    seconds: float = 10.0,
+    seconds: Annotated[float, Parameter(help="How long to read")] = 10.0,
     json_: Json = False,
 ) -> int:
     """Images per second from a data set, per core and on this node, and the cores that keep a GPU busy.
@@ -162,9 +169,9 @@ def input_(
 
 @app.command(name="packing")
 def packing_(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
-    per_gpu: Annotated[tuple[int, ...], Several] = (1, 2, 4, 6),
+    per_gpu: Annotated[tuple[int, ...], several("How many at a time, one measurement each")] = (1, 2, 4, 6),
     seconds: Annotated[float, Parameter(help="Of training, each time")] = 10.0,
     results: Results = RESULTS,
     json_: Json = False,

@@ -11,12 +11,12 @@ from rich.table import Table
 
 from slurm import preflight
 from sweep import progress
-from sweep.cli.find import RESULTS, Json, Override, Results, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.progress import console
 
 
 def check(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     on: Annotated[Literal["local", "slurm"], Parameter(help="Where it would run")] = "local",
     json_: Json = False,

@@ -11,14 +11,13 @@ from cyclopts import Parameter
 from slurm import arrays, jobs, sbatch, status
 from slurm.rescue import rescue
 from slurm.supervise import supervise
-from sweep.cli.find import RESULTS, Override, Results, find, open_home, read_home
+from sweep.cli.completion import trainings
+from sweep.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
 from sweep.errors import Refused
 from sweep.progress import console
 
-Cells = Annotated[str, Parameter(help="Names of trainings, as lottery plan lists them")]
 
-
-def sbatch_(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
     """Write the job scripts of the whole sweep, to read, edit and submit by hand.
 
     Example: lottery sbatch experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
@@ -27,11 +26,12 @@ def sbatch_(experiment: str, *overrides: Override, results: Results = RESULTS) -
     chain = arrays.preview(home)
     for path in sbatch.write_scripts(home.root, chain):
         console.print(str(path))
-    console.print(f"\nsubmit them, each waiting for the one before:\n{sbatch.commands(home.root, chain)}")
+    console.print("\nsubmit them, each waiting for the one before:")
+    console.print(sbatch.commands(home.root, chain), soft_wrap=True)  # to be copied
     return 0
 
 
-def supervise_(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+def supervise_(*command: Annotated[str, Parameter(help="What to run", allow_leading_hyphen=True)]) -> int:
     """In a job: run a command, pass SLURM's signals on to it, ask for another turn where it was saved or killed.
 
     Example: lottery supervise lottery train cifar10_resnet20 dense-seed0
@@ -42,7 +42,7 @@ def supervise_(*command: Annotated[str, Parameter(allow_leading_hyphen=True)]) -
 
 
 def rescue_(
-    experiment: str,
+    experiment: ExperimentName,
     *,
     rest: Annotated[bool, Parameter(help="Also what was never submitted, for want of room in the queue")] = False,
     results: Results = RESULTS,
@@ -56,8 +56,8 @@ def rescue_(
 
 
 def retry(
-    experiment: str,
-    *cells: Cells,
+    experiment: ExperimentName,
+    *cells: TrainingName,
     failed: Annotated[bool, Parameter(help="Only what failed, not what was cancelled or lost")] = False,
     results: Results = RESULTS,
 ) -> int:
@@ -86,7 +86,7 @@ def retry(
     return 0
 
 
-def cancel(experiment: str, *cells: Cells, results: Results = RESULTS) -> int:
+def cancel(experiment: ExperimentName, *cells: TrainingName, results: Results = RESULTS) -> int:
     """Cancel the jobs of a sweep that wait or run, or those of the cells named. What is done stays.
 
     Example: lottery cancel cifar10_resnet20
@@ -99,8 +99,8 @@ def cancel(experiment: str, *cells: Cells, results: Results = RESULTS) -> int:
 
 
 def logs(
-    experiment: str,
-    cell: str,
+    experiment: ExperimentName,
+    cell: Annotated[str, Parameter(help="A training as lottery plan lists them, masks or report", completer=trainings)],
     *,
     follow: Annotated[bool, Parameter(help="Go on showing what is added, until Ctrl-C")] = False,
     results: Results = RESULTS,

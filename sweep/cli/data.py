@@ -28,8 +28,8 @@ app = App(name="data", help="Prepare images once, look at what was prepared.", h
 
 @app.command
 def prepare(
-    source: Path,
-    dest: Path,
+    source: Annotated[Path, Parameter(help="Class folders or tar files")],
+    dest: Annotated[Path, Parameter(help="Folder for the shards")],
     *,
     format: Annotated[Literal["jpeg", "raw"], Parameter(help="Compressed pictures, or their pixels")] = "jpeg",
     size: Annotated[int, Parameter(help="Pixels of the squares that are kept")] = 256,
@@ -139,7 +139,7 @@ def _told(made: shards.Prepared, strict: bool) -> int:
 
 @app.command
 def inspect(
-    dest: Path,
+    dest: Annotated[Path, Parameter(help="A folder of shards")],
     *,
     sheet: Annotated[Path | None, Parameter(help="Write a picture of some images of every class here (PNG)")] = None,
     verify: Annotated[bool, Parameter(help="Read everything and compare checksums")] = False,

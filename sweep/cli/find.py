@@ -7,10 +7,21 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sweep.work.find import find, open_home, read_home
+from sweep.cli import completion
+from sweep.work.find import SHIPPED, find, open_home, read_home
 
-__all__ = ["RESULTS", "SHIPPED", "Devices", "Json", "On", "Override", "Results", "find", "open_home", "read_home"]
+__all__ = [
+    "RESULTS", "SHIPPED", "Devices", "ExperimentName", "Json", "On", "Override", "Results", "TrainingName", "find",
+    "open_home", "read_home",
+]  # fmt: skip
 
+ExperimentName = Annotated[
+    str,
+    Parameter(
+        help="A file, or the name of a shipped one; or the name or folder of results", completer=completion.experiments
+    ),
+]
+TrainingName = Annotated[str, Parameter(help="Trainings, as lottery plan lists them", completer=completion.trainings)]
 Override = Annotated[str, Parameter(help="Fields to change, such as recipe.epochs=30 seeds=[0,1]")]
 Results = Annotated[Path, Parameter(help="Folder that holds the results of all experiments")]
 Devices = Annotated[int, Parameter(help="Devices per training; 0 = all visible GPUs, or one CPU")]
@@ -21,4 +32,3 @@ On = Annotated[
 Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
 
 RESULTS = Path("results")
-SHIPPED = Path(__file__).parents[2] / "experiments"

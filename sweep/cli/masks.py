@@ -14,7 +14,7 @@ from rich.table import Table
 
 from slurm import arrays
 from sweep import files, progress
-from sweep.cli.find import RESULTS, Json, Override, Results, open_home, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, open_home, read_home
 from sweep.cli.say import failed
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
@@ -29,7 +29,7 @@ LEAST = 3  # kernels that are named
 
 
 def masks(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     compare: Annotated[
         bool, Parameter(help="Pairs of masks of one density: what they share, and what chance would")

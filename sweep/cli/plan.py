@@ -10,7 +10,7 @@ from rich.table import Table
 from slurm import arrays, sbatch
 from slurm.sbatch import Job
 from sweep import progress
-from sweep.cli.find import RESULTS, Json, On, Override, Results, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
 from sweep.graph.home import Home
 from sweep.graph.results import collect
 from sweep.graph.state import cost_of, missing, predicted_seconds
@@ -33,7 +33,7 @@ class Planned:
 
 
 def plan(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     on: On = "local",
     json_: Json = False,

@@ -15,7 +15,8 @@ from slurm.backend import Backend
 from slurm.local import Local, places
 from slurm.mpi import Mpi, world
 from sweep.cli import show
-from sweep.cli.find import RESULTS, SHIPPED, Devices, On, Override, Results, open_home, read_home
+from sweep.cli.completion import trainings
+from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Override, Results, open_home, read_home
 from sweep.cli.masks import summary
 from sweep.cli.plan import scripts
 from sweep.cli.say import failed, method
@@ -55,9 +56,11 @@ def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
 
 
 def train(
-    experiment: str,
-    *words: Annotated[str, Parameter(help="Trainings, as lottery plan lists them, and fields to change")],
-    seed: int | None = None,
+    experiment: ExperimentName,
+    *words: Annotated[
+        str, Parameter(help="Trainings, as lottery plan lists them, and fields to change", completer=trainings)
+    ],
+    seed: Annotated[int | None, Parameter(help="Only the dense run of this one of the experiment's seeds")] = None,
     devices: Devices = 0,
     per_gpu: PerGpu = 1,
     restarts: Restarts = None,
@@ -104,7 +107,7 @@ def train(
 
 
 def sweep(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     on: On = "local",
     jobs: Jobs | None = None,

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from rich.table import Table
 from slurm.status import Standing, seconds_left
 from slurm.status import states as where_it_stands
 from sweep import progress
-from sweep.cli.find import RESULTS, Json, Override, Results, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.cli.masks import summary
 from sweep.errors import Refused
 from sweep.experiment import END
@@ -30,7 +31,7 @@ WATCH_SECONDS = 5.0
 
 
 def status(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     watch: Annotated[bool, Parameter(help="Again and again, until nothing waits or runs")] = False,
     json_: Json = False,
@@ -99,9 +100,12 @@ def _summary(home: Home, standing: Standing) -> str:
 
 
 def report(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     margin: Annotated[float, Parameter(help="Points of accuracy that a winning ticket may lose")] = 100 * MARGIN,
+    out: Annotated[
+        Path | None, Parameter(help="Another folder for it, such as where the results are read-only")
+    ] = None,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
@@ -119,21 +123,22 @@ def report(
         return 0
     if margin < 0:
         raise Refused(f"--margin {margin:g}: expected points of accuracy, 0 or more")
-    write_and_list(home, quiet=False, margin=margin / 100)
+    write_and_list(home, quiet=False, margin=margin / 100, out=out)
     return 0
 
 
 # What several commands say -----------------------------------------------------------------------------------------
 
 
-def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
-    """Write the report, show its table and say where it is."""
+def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | None = None) -> None:
+    """Write the report, show its table and say where it is. One that goes elsewhere is not mirrored by wandb."""
     from sweep.graph.results import collect
     from sweep.report import write_report
     from sweep.tracking.runs import track_report
 
-    paths = write_report(home, margin)
-    track_report(home, paths)
+    paths = write_report(home, margin, out)
+    if out is None:
+        track_report(home, paths)
     if quiet:
         return
     for training in home.graph.dense:
@@ -166,7 +171,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN) -> None:
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")
-    console.print("report: " + ", ".join(map(str, paths)))
+    console.print("report:", *map(str, paths), sep="\n  ")
 
 
 def _control_groups(rows: list[Any]) -> list[tuple[tuple[Any, ...], list[Any]]]:

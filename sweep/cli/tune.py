@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import arrays, jobs, launch, queue, sbatch
-from sweep.cli.find import RESULTS, SHIPPED, Devices, Json, Override, Results, find
+from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.graph.home import Home
@@ -25,7 +25,7 @@ from sweep.work.worker import Worker
 
 
 def tune(
-    experiment: str,
+    experiment: ExperimentName,
     *overrides: Override,
     search: Annotated[
         Path | None, Parameter(help="The search; experiments/sweeps/ has one for the shipped files")

@@ -7,7 +7,7 @@ import sys
 
 from cyclopts import App
 
-from sweep.cli.find import RESULTS, Override, Results, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.progress import console
 
@@ -15,7 +15,7 @@ app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plai
 
 
 @app.command
-def sync(experiment: str, *, results: Results = RESULTS) -> int:
+def sync(experiment: ExperimentName, *, results: Results = RESULTS) -> int:
     """Bring up what was tracked offline, in the order it was made; what was brought up before is left out.
 
     Example: lottery wandb sync cifar10_resnet20
@@ -34,7 +34,7 @@ def sync(experiment: str, *, results: Results = RESULTS) -> int:
 
 
 @app.command
-def dashboard(experiment: str, *overrides: Override, results: Results = RESULTS) -> int:
+def dashboard(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
     """Make the sweep's workspace on the wandb server, or bring it up to date; without a server, write it to a file.
 
     Example: lottery wandb dashboard cifar10_resnet20 track.mode=online

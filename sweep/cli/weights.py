@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from sweep import progress
-from sweep.cli.find import RESULTS, Json, Results, read_home
+from sweep.cli.completion import trainings
+from sweep.cli.find import RESULTS, ExperimentName, Json, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment import point
 from sweep.progress import console
@@ -18,8 +19,10 @@ from sweep.pruning.statistics import QUANTILES
 
 
 def weights(
-    experiment: str,
-    *words: Annotated[str, Parameter(help="A training, as lottery plan lists them, and fields to change")],
+    experiment: ExperimentName,
+    *words: Annotated[
+        str, Parameter(help="A training, as lottery plan lists them, and fields to change", completer=trainings)
+    ],
     seed: Annotated[int | None, Parameter(help="Of the dense run, where no training is named")] = None,
     at: Annotated[str, Parameter(help="Point: 0, 2ep, 500it or end")] = "end",
     quantiles: Annotated[tuple[float, ...], Parameter(help="Between 0 and 1", consume_multiple=True)] = QUANTILES,

@@ -13,11 +13,11 @@ from sweep.report.tables import latex
 from sweep.report.verdict import MARGIN, rule, verdicts
 
 
-def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
-    """All files of the report; for an unfinished sweep, of what is there."""
-    rows = collect(home)
-    home.report.mkdir(parents=True, exist_ok=True)
-    table, paper = home.report / "results.csv", home.report / "results.tex"
+def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None) -> list[Path]:
+    """All files of the report, in its own folder or another; for an unfinished sweep, of what is there."""
+    rows, folder = collect(home), folder or home.report
+    folder.mkdir(parents=True, exist_ok=True)
+    table, paper = folder / "results.csv", folder / "results.tex"
     write_csv(rows, table)
     files.write_text(paper, latex(verdicts(rows, margin), f"{home.experiment.name}. {rule(margin)}"))
-    return [write_page(home, rows, margin), table, paper, *write_figures(home, rows)]
+    return [write_page(home, rows, folder, margin), table, paper, *write_figures(home, rows, folder)]

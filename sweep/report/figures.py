@@ -27,9 +27,9 @@ NAMES = {
 }
 
 
-def write_figures(home: Home, rows: list[Row]) -> list[Path]:
+def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
     """The figures that the finished rows allow."""
-    return [path for name, chart in charts(home, rows).items() for path in save(chart, home.report / name)]
+    return [path for name, chart in charts(home, rows).items() for path in save(chart, folder / name)]
 
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from sweep.graph.training import Mask
 from sweep.progress import duration
 from sweep.pruning import masks
 from sweep.report import figures
-from sweep.report.published import SOURCE, published
+from sweep.report.published import SOURCE, differences, published
 from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, power, rule, verdicts
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -48,7 +48,7 @@ CONFIG = {
 }
 
 
-def write_page(home: Home, rows: list[Row], margin: float = MARGIN) -> Path:
+def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
     found, where = verdicts(rows, margin), states(home)
     charts = _charts(home, rows)
@@ -80,7 +80,7 @@ def write_page(home: Home, rows: list[Row], margin: float = MARGIN) -> Path:
         bundle=_bundle(),
         charts=_inside_script(json.dumps(charts)),
     )
-    path = home.report / "report.html"
+    path = folder / "report.html"
     files.write_text(path, page)
     return path
 
@@ -228,6 +228,8 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 def _curves_caption(home: Home) -> str:
     text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over seeds. "
     text += "Click in the legend to pick a line."
+    if other := differences(home.experiment):
+        return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
     return f"{text} Grey: {SOURCE}." if published(home.experiment) else text
 
 

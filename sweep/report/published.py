@@ -1,7 +1,7 @@
-"""Published curves for the same network and data, to be drawn beside ours with their spread.
+"""Published curves for the same network, data and recipe, to be drawn beside ours with their spread.
 
-results/reference/published/renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, one-shot pruning of ResNets on
-CIFAR-10, median, least and greatest of three trials.
+renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, one-shot pruning of ResNets on CIFAR-10, median, least and
+greatest of three trials.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from pathlib import Path
 
 from sweep.experiment import Experiment
 
-FILE = Path(__file__).parents[2] / "results" / "reference" / "published" / "renda2020_rewinding.csv"
+FILE = Path(__file__).with_name("renda2020_rewinding.csv")
 SOURCE = "Renda, Frankle and Carbin 2020, one-shot weight rewinding, median and range of three trials"
+NETWORKS = ("resnet20", "resnet56")
+RECIPE = {
+    "epochs": 182, "batch": 128, "learning_rate": 0.1, "schedule": "step", "milestones": (91, 136),
+    "weight_decay": 1e-4,
+}  # fmt: skip
+METHOD = "magnitude"  # over all kernels together
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,12 @@ class Published:
 
 def published(experiment: Experiment) -> list[Published]:
     """Weight rewinding of this network on this data, at the published rewind epochs nearest to ours; or nothing."""
-    if experiment.model.width != 1.0 or experiment.data.name != "cifar10" or not FILE.is_file():
+    if not _theirs(experiment) or differences(experiment):
         return []
     with open(FILE, newline="") as f:
         rows = [
             row for row in csv.DictReader(f)
             if row["network"] == experiment.model.name and row["method"] == "weight-rewind"
-            and int(row["dense_epochs"]) == experiment.recipe.epochs
         ]  # fmt: skip
     there = {int(row["rewind_epoch"]) for row in rows}
     wanted = {min(there, key=lambda k: abs(k - ours)) for ours in _epochs(experiment)} if there else set()
@@ -44,6 +49,20 @@ def published(experiment: Experiment) -> list[Published]:
         )
         for row in rows if int(row["rewind_epoch"]) in wanted
     ]  # fmt: skip
+
+
+def differences(experiment: Experiment) -> list[str]:
+    """What keeps curves of this network from being compared: fields of the recipe that are not as published."""
+    if not _theirs(experiment):
+        return []
+    ours = {name: getattr(experiment.recipe, name) for name in RECIPE}
+    out = [f"{name} {ours[name]} instead of {right}" for name, right in RECIPE.items() if ours[name] != right]
+    methods = [str(method) for method in experiment.prune.methods]
+    return out + ([] if METHOD in methods else [f"{', '.join(methods)} instead of {METHOD}"])
+
+
+def _theirs(experiment: Experiment) -> bool:
+    return experiment.data.name == "cifar10" and experiment.model.name in NETWORKS and experiment.model.width == 1.0
 
 
 def _epochs(experiment: Experiment) -> list[int]:

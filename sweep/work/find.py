@@ -12,10 +12,14 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home, refuse_old
 from sweep.graph.home import open_home as opened
 
+SHIPPED = Path(__file__).parents[2] / "experiments"
+
 
 def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experiment, Path]:
-    """The experiment of a YAML file, of its folder, or of a name under `results`, and its folder."""
+    """The experiment of a YAML file, of its folder, of a name under `results` or of one that is shipped; its folder."""
     path = Path(word)
+    if not path.is_dir() and not (results / word).is_dir() and (SHIPPED / f"{word}.yaml").is_file():
+        path = SHIPPED / f"{word}.yaml"
     if path.is_dir():
         folder = path
     elif path.suffix in (".yaml", ".yml"):
@@ -56,8 +60,12 @@ def _listed(experiment: Experiment, folder: Path) -> Experiment:
     return replace(experiment, data=replace(experiment.data, listing=known))
 
 
+def shipped() -> list[str]:
+    return [path.stem for path in SHIPPED.glob("*.yaml")]
+
+
 def _named(word: str, results: Path) -> Path:
     if (results / word).is_dir():
         return results / word
-    known = sorted(path.parent.name for path in results.glob("*/experiment.yaml"))
+    known = sorted({path.parent.name for path in results.glob("*/experiment.yaml")} | set(shipped()))
     raise Refused(f"{word}: neither an experiment file nor under {results}/{experiment_file.suggestion(word, known)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from sweep.cli import show
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.pruning.statistics import QUANTILES
+from sweep.report.verdict import MARGIN, rule
 from tests import made_up
 from tests.made_up import content, files_under
 
@@ -164,6 +167,20 @@ def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
     status, said, _ = lottery("report", "small")
     assert (status, "5 of 5 trainings are not done" in said) == (0, True)
     assert files_under(home.report) == ["report.html", "results.csv", "results.tex"]
+
+
+@pytest.mark.slow
+def test_on_a_terminal_lines_break_between_words_and_a_report_may_go_elsewhere(unfinished, here):
+    before = content(unfinished.root)
+    shell = f"stty cols 80; {sys.executable} -m sweep report small --out elsewhere"
+    ended = subprocess.run(["script", "-qec", shell, "/dev/null"], capture_output=True, text=True, check=True)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", ended.stdout).splitlines()]
+    assert max(map(len, lines)) <= 80
+    text = " ".join(line.strip() for line in lines)
+    assert rule(MARGIN) in text and "3 of 5 trainings are not done" in text, text
+    assert "  elsewhere/report.html" in lines, "one file in a line"
+    assert {"report.html", "results.csv", "results.tex"} <= set(files_under(here / "elsewhere"))
+    assert content(unfinished.root) == before
 
 
 def test_the_report_for_a_script_is_json_and_writes_nothing(unfinished, lottery):

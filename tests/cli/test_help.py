@@ -23,6 +23,19 @@ def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypa
     assert status == 0 and all(name.split()[0] in script.read_text() for name in COMMANDS)
 
 
+def test_the_shell_completes_experiments_and_the_trainings_of_one(unfinished, lottery):
+    def offered(*words: str) -> set[str]:
+        status, said, _ = lottery("__complete", *words)
+        assert status == 0
+        return set(said.splitlines())
+
+    assert {"small", "small.yaml", "results/"} <= offered("status", "")
+    assert "results/small/" in offered("status", "results/")
+    slugs = {training.slug for training in unfinished.graph}
+    assert slugs <= offered("logs", "small", "") and slugs <= offered("train", "small.yaml", "dense-seed0", "")
+    assert not offered("logs", "unknown", "") & slugs
+
+
 COMMANDS = [
     "dry-run", "check", "train", "masks", "sweep",
     "plan", "status", "weights", "report", "sbatch", "supervise", "rescue", "retry",
@@ -48,6 +61,13 @@ def test_the_help_of_every_command_has_an_example_of_it(lottery, name):
     assert example
     for path in re.findall(r"experiments/\S+", example[0]):
         assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_is_explained(name):
+    _, commands, _ = cli.app.parse_commands(name.split())
+    arguments = commands[-1].assemble_argument_collection(parse_docstring=True)
+    assert [argument.name for argument in arguments if not argument.parameter.help] == []
 
 
 ANSWERED = ["--help", "report --help", "plan small.yaml", "status small"]

@@ -201,7 +201,7 @@ def test_with_only_the_dense_run_done_the_report_has_no_figures(home):
 
 def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
     made_up.finish(home, "shuffled-q0.5-k2ep-seed0", 0.4, **DONE)
-    assert [path.name for path in write_figures(home, collect(home))] == ["accuracy.png", "accuracy.svg"]
+    assert [path.name for path in write_figures(home, collect(home), home.report)] == ["accuracy.png", "accuracy.svg"]
 
 
 def test_points_are_the_mean_over_seeds():

@@ -1,0 +1,36 @@
+"""What the shell offers at TAB: experiments that are there, and the trainings of the one already typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweep.errors import Refused
+from sweep.work.find import read_home, shipped
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+
+def experiments(context: CompletionContext) -> list[str]:
+    """Names under the results folder and of shipped ones; files here and where the word begun leads; folders there."""
+    begun = Path(context.incomplete)
+    folder = begun if context.incomplete.endswith("/") else begun.parent
+    files = [path for place in {Path(), folder} for path in place.glob("*.y*ml")]
+    hidden = context.incomplete.rpartition("/")[2].startswith(".")
+    folders = [f"{path}/" for path in folder.glob("*/") if hidden or not path.name.startswith(".")]
+    known = [path.parent.name for path in _results(context).glob("*/experiment.yaml")]
+    return sorted({*known, *shipped(), *map(str, files), *folders})
+
+
+def trainings(context: CompletionContext) -> list[str]:
+    """Of the experiment that stands before."""
+    experiment = context["experiment"].raw
+    try:
+        return [training.slug for training in read_home(experiment or "", (), _results(context)).graph]
+    except (Refused, OSError):  # a file that is half written: at TAB there is nobody to tell
+        return []
+
+
+def _results(context: CompletionContext) -> Path:
+    return Path(context["results"].value)
