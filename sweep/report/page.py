@@ -6,7 +6,6 @@ import html
 import json
 import math
 import platform
-import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
@@ -25,6 +24,7 @@ from sweep.graph.training import Mask
 from sweep.progress import duration
 from sweep.pruning import masks
 from sweep.report import figures
+from sweep.report.bundle import bundle, inside_script
 from sweep.report.published import SOURCE, differences, published
 from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, power, rule, verdicts
 
@@ -77,8 +77,8 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         experiment=html.escape(home.experiment.name),
         question=_question(home),
         body="\n".join(section for section in sections if section),
-        bundle=_bundle(),
-        charts=_inside_script(json.dumps(charts)),
+        bundle=bundle(),
+        charts=inside_script(json.dumps(charts)),
     )
     path = folder / "report.html"
     files.write_text(path, page)
@@ -335,14 +335,3 @@ def _percent(value: Estimate) -> str:
     if not value.seeds:
         return "–"
     return f"{value.mean:.2%}" + (f" ± {100 * value.half:.2f}" if value.half is not None else "")
-
-
-def _bundle() -> str:
-    import vl_convert
-
-    return _inside_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"))
-
-
-def _inside_script(text: str) -> str:
-    """`</script>` in a string would end the script."""
-    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE)

@@ -14,6 +14,7 @@ from sweep import files as store
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
+from sweep.report.bundle import bundle
 from sweep.report.figures import averaged, curves, heat_map, write_figures
 from tests import made_up
 
@@ -258,3 +259,15 @@ def test_a_damaged_result_is_refused_by_name(unfinished):
     assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: devices is not a number")
     made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.5)
     assert collect(unfinished)[1].test_top1 == 0.5
+
+
+def test_the_script_of_the_page_is_made_once_and_anew_where_it_was_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = bundle()
+    (kept,) = tmp_path.rglob("vega-*.js")
+    when = kept.stat().st_mtime_ns
+    assert bundle() == first and kept.stat().st_mtime_ns == when and "vegaEmbed" in first
+    kept.write_text(kept.read_text()[:-9])
+    assert bundle() == first == kept.read_text().partition("\n")[2]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert bundle() == first, "without a place to keep it"
