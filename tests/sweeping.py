@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -17,15 +19,50 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 
 LOTTERY = [sys.executable, "-m", "sweep"]
+TIME_OUT = 900
+
+
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["tests.preloaded"])
 
 
 def lottery(
     *words: object, check: int | None = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """The command, in a process that has loaded TensorFlow already; with an environment of its own, in a new one."""
     command = [*LOTTERY, *map(str, words)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900, check=False)
+    if env is not None:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIME_OUT, check=False)
+    else:
+        done = _forked(command)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
+
+
+def _forked(command: list[str]) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / name for name in ("stdout", "stderr")]
+        words = command[len(LOTTERY) :]
+        process = FORKING.Process(target=_run, args=(words, dict(os.environ), Path.cwd(), *said))
+        process.start()
+        process.join(TIME_OUT)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(command, TIME_OUT)
+        return subprocess.CompletedProcess(command, process.exitcode, *(path.read_text() for path in said))
+
+
+def _run(words: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
+    """In the fork: as `python -m sweep` would be started there."""
+    for number, path in enumerate(said, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(here)
+    sys.argv = ["lottery", *words]
+    from sweep.__main__ import main
+
+    sys.exit(main())
 
 
 def csv_of(results: Path) -> str:

@@ -1,0 +1,19 @@
+"""What every command loads of other people's code, seconds of it: loaded once, by the process whose forks run commands.
+
+Nothing of ours: a test must see it load. TensorFlow starts no threads before it computes, so forking it is safe.
+"""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as sweep.cli sets it before it loads TensorFlow
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # as sweep.devices does
+
+import altair  # noqa: F401
+import cyclopts  # noqa: F401
+import h5py  # noqa: F401
+import rich.progress
+import rich.table  # noqa: F401
+import scipy.special
+import scipy.stats  # noqa: F401
+import tensorflow  # noqa: F401
+import yaml  # noqa: F401
