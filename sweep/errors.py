@@ -1,5 +1,20 @@
 """What ends a command with one clear line instead of a traceback."""
 
+import reprlib
+from typing import Any
+
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxstring, _BRIEFLY.maxother, _BRIEFLY.maxlong = 3, 4, 80, 80, 40
+
+
+def brief(value: Any) -> str:
+    """A value for the line that refuses it: cut short before it is made."""
+    return cut(_BRIEFLY.repr(value))
+
+
+def cut(text: str, most: int = 120) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
 
 class Refused(Exception):
     """Input that cannot be used. The text says what, where, and what would be right. Exit status 2."""

@@ -66,6 +66,8 @@ def main() -> int:
         return 141
     except OSError as error:
         return _end(f"{error.filename or error}: {error.strerror or type(error).__name__}", 2)
+    except MemoryError:
+        return _end("out of memory; expected a smaller network, image or list", 2)
     except Interrupted as error:
         return _end(str(error), 130)
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from sweep.errors import Refused
+from sweep.errors import Refused, cut
 from sweep.experiment.fields import Experiment
 from sweep.experiment.point import END
 
@@ -19,7 +19,7 @@ def check(e: Experiment) -> None:
 
     def need(ok: bool, where: str, received: object, right: str) -> None:
         if not ok:
-            raise Refused(f"{where}: received {received}, expected {right}")
+            raise Refused(f"{where}: received {cut(str(received))}, expected {right}")
 
     need(bool(re.fullmatch(r"[\w.+-]+", e.name)) and e.name[0] not in ".-", "name", repr(e.name),
          "letters, digits, - and _, not first -: it names a folder")  # fmt: skip
@@ -27,27 +27,28 @@ def check(e: Experiment) -> None:
         e.name not in RESERVED, "name", repr(e.name), f"another name: {', '.join(RESERVED)} hold what experiments share"
     )
     need(e.model.name in NETWORKS, "model.name", repr(e.model.name), "one of " + ", ".join(NETWORKS))
-    need(e.model.width > 0, "model.width", e.model.width, "more than 0")
+    need(0 < e.model.width <= 16, "model.width", e.model.width, "more than 0, at most 16")
     d, r, p, c = e.data, e.recipe, e.prune, e.cluster
     need(d.validation >= 0, "data.validation", d.validation, "a number of images, 0 or more")
-    need(d.pad >= 0, "data.pad", d.pad, "pixels, 0 or more")
+    need(0 <= d.pad <= 1024, "data.pad", d.pad, "pixels, 0 to 1024")
     need(
         not d.listing or d.name in ("folder", "shards"),
         "data.listing",
         d.listing,
         "nothing: only folder and shards have it",
     )
-    need(d.image_size >= 0, "data.image_size", d.image_size, "pixels, or 0 for the source's own")
+    need(0 <= d.image_size <= 4096, "data.image_size", d.image_size, "pixels, up to 4096, or 0 for the source's own")
     if d.name == "synthetic":
-        need(d.classes > 1, "data.classes", d.classes, "2 or more for synthetic data")
-        need(d.images > 0, "data.images", d.images, "1 or more for synthetic data")
+        need(1 < d.classes <= 100_000, "data.classes", d.classes, "2 to 100000 for synthetic data")
+        need(0 < d.images * max(1, d.image_size) ** 2 <= 2**33, "data.images", d.images,
+             "1 or more for synthetic data, and few enough for a memory")  # fmt: skip
         need(d.image_size > 0, "data.image_size", d.image_size, "the pixels of synthetic images")
     else:
         need(d.classes == 0, "data.classes", d.classes, "nothing: only synthetic data has it")
         need(d.images == 0, "data.images", d.images, "nothing: only synthetic data has it")
 
-    need(r.epochs > 0, "recipe.epochs", r.epochs, "1 or more")
-    need(r.batch > 0, "recipe.batch", r.batch, "1 or more")
+    need(0 < r.epochs <= 10**7, "recipe.epochs", r.epochs, "1 or more, at most 10 million")
+    need(0 < r.batch <= 10**6, "recipe.batch", r.batch, "1 or more, at most a million")
     whole = r.norm_images >= 0 and (not r.norm_images or r.batch % r.norm_images == 0)
     need(whole, "recipe.norm_images", r.norm_images,
          f"0 (the whole batch) or a divisor of recipe.batch ({r.batch})")  # fmt: skip
@@ -80,7 +81,7 @@ def check(e: Experiment) -> None:
     need(plain or not p.thresholds, "prune.thresholds", list(p.thresholds),
          "prune.methods [magnitude]: an absolute threshold is one on |final weight| over all kernels")  # fmt: skip
     need(len(p.methods) > 0, "prune.methods", [], "at least one")
-    need(p.rounds >= 1, "prune.rounds", p.rounds, "1 (one-shot) or more")
+    need(1 <= p.rounds <= 1000, "prune.rounds", p.rounds, "1 (one-shot) to 1000")
     if p.rounds > 1:
         need(not p.thresholds, "prune.thresholds", list(p.thresholds), "quantiles: rounds go down a list of them")
         need(all(method.at == END and method.own_quantile is None for method in p.methods), "prune.rounds", p.rounds,
@@ -114,6 +115,11 @@ def check(e: Experiment) -> None:
     need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")
     need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
+    need(max(e.seeds) < 2**31, "seeds", max(e.seeds), "less than 2147483648")
+    levels = max(p.rounds if p.share else 0, len(p.quantiles) + len(p.thresholds), 1)
+    places = len(p.rewind) + len(p.lr_rewind) + len(p.finetune) + 2 * len(p.instability)
+    count = len(e.seeds) * len(p.methods) * levels * places * (1 + len(p.controls))
+    need(count <= 10**6, "prune", f"up to {count} trainings", "at most a million")
     for field in dataclasses.fields(c):
         value = getattr(c, field.name)
         for text in value if isinstance(value, tuple) else (value,):

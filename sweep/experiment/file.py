@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import math
 import re
-import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from sweep.errors import Refused
+from sweep.errors import Refused, brief, cut
 from sweep.experiment.checks import check
 from sweep.experiment.fields import Experiment
 from sweep.experiment.method import Method, method
@@ -30,7 +29,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, dates that do not exist
-        raise Refused(f"{path}: not YAML: {_short(' '.join(str(error).split()))}") from None
+        raise Refused(f"{path}: not YAML: {cut(' '.join(str(error).split()))}") from None
     if not isinstance(raw, dict):
         raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
     raw.setdefault("name", path.stem)
@@ -52,7 +51,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                    None, None, f"the key {brief(key.value)} stands there twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -78,14 +77,6 @@ def read_yaml(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-_BRIEFLY = reprlib.Repr()
-_BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxstring, _BRIEFLY.maxother, _BRIEFLY.maxlong = 3, 4, 120, 120, 40
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:197]}..."
-
-
 def dump(experiment: Experiment) -> str:
     """The complete experiment as YAML; loading it gives an equal one."""
     return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
@@ -100,11 +91,11 @@ def convert(kind: Any, value: Any, where: str) -> Any:
             raise Refused(f"{where}: {error}") from None
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
-            raise _wrong(where, value, "a section with keys " + ", ".join(f.name for f in dataclasses.fields(kind)))
+            raise _wrong(where, value, "a section with keys " + _some([f.name for f in dataclasses.fields(kind)]))
         hints = get_type_hints(kind)
         for key in value:
             if key not in hints:
-                raise Refused(f"{_join(where, key)}: no such key{suggestion(str(key), hints)}")
+                raise Refused(f"{cut(_join(where, key))}: no such key{suggestion(str(key), hints)}")
         return kind(**{key: convert(hints[key], v, _join(where, key)) for key, v in value.items()})  # type: ignore[operator]
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
@@ -129,7 +120,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
         try:
             value = float(value)  # YAML 1.1 reads 1e-4 as text
-        except ValueError:
+        except (ValueError, OverflowError):
             raise _wrong(where, value, "a number") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -145,23 +136,28 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     if not known:
         return ""
     similar = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {similar[0]}?" if similar else f"; there are {', '.join(known)}"
+    return f"; did you mean {similar[0]}?" if similar else f"; there are {_some(known)}"
+
+
+def _some(names: list[str]) -> str:
+    """As many as fit in a line."""
+    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
 
 
 def _set(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals:
-        raise Refused(f"{override!r}: expected key.sub=value, such as recipe.epochs=30")
+        raise Refused(f"{brief(override)}: expected key.sub=value, such as recipe.epochs=30")
     *sections, last = key.split(".")
     at = raw
     for section in sections:
         at = at.setdefault(section, {})
         if not isinstance(at, dict):
-            raise Refused(f"{override!r}: {section} is not a section")
+            raise Refused(f"{brief(override)}: {section} is not a section")
     try:
         at[last] = read_yaml(text)
     except (yaml.YAMLError, ValueError):
-        raise Refused(f"{override!r}: the value is not YAML") from None
+        raise Refused(f"{brief(override)}: the value is not YAML") from None
 
 
 def _plain(part: Any) -> Any:
@@ -178,4 +174,4 @@ def _join(where: str, key: object) -> str:
 
 def _wrong(where: str, value: object, right: str) -> Refused:
     """The value is cut short before it is written out: an alias may stand for a billion of them."""
-    return Refused(f"{where}: received {_BRIEFLY.repr(value)}, expected {right}")
+    return Refused(f"{where}: received {brief(value)}, expected {right}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sweep.errors import Refused
+from sweep.errors import Refused, brief
 from sweep.experiment.point import END, Point, point
 from sweep.pruning.allocations import ALLOCATIONS, n_and_m
 from sweep.pruning.scores import SCORES
@@ -52,19 +52,21 @@ def method(text: object) -> Method:
     """The method that is written so."""
     right = f"score, score/allocation or score@point; scores are {', '.join(SCORES)}"
     if not isinstance(text, str):
-        raise Refused(f"received {text!r}, expected {right}")
+        raise Refused(f"received {brief(text)}, expected {right}")
     words, _, at = text.partition("@")
     score, _, allocation = words.partition("/")
     allocation = allocation or "global"
     if score not in SCORES:
-        raise Refused(f"received {text!r}, expected {right}")
+        raise Refused(f"received {brief(text)}, expected {right}")
     pair = n_and_m(allocation)
     if allocation not in ALLOCATIONS and not (pair and 0 < pair[0] < pair[1]):
-        raise Refused(f"received {text!r}, expected an allocation out of {', '.join(ALLOCATIONS)} and N:M such as 2:4")
+        raise Refused(
+            f"received {brief(text)}, expected an allocation out of {', '.join(ALLOCATIONS)} and N:M such as 2:4"
+        )
     if score == "lamp" and allocation != "global":
         raise Refused(
-            f"received {text!r}, expected magnitude/{allocation}: within a kernel lamp ranks as magnitude does"
+            f"received {brief(text)}, expected magnitude/{allocation}: within a kernel lamp ranks as magnitude does"
         )
     if pair and SCORES[score].step < 1:
-        raise Refused(f"received {text!r}, expected a score that is taken once: N:M leaves no room for steps")
+        raise Refused(f"received {brief(text)}, expected a score that is taken once: N:M leaves no room for steps")
     return Method(score, allocation, point(at) if "@" in text else point(SCORES[score].at))

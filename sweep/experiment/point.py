@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from sweep.errors import Refused
+from sweep.errors import Refused, brief
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def point(text: object) -> Point:
         hint = (
             f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"
         )
-        raise Refused(f"received {text!r}, expected a point of training: {hint}")
+        raise Refused(f"received {brief(text)}, expected a point of training: {hint}")
     return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
 
 

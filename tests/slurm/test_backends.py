@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, kill_tree, started, status_of, trainings
+from tests.sweeping import csv_of, kill_tree, lottery, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 
@@ -28,19 +28,25 @@ class Place:
         return started("sweep", file, *overrides, "--results", results, *self.options, before=self.before)
 
     def sweep(self, file: Path, results: Path, *overrides: str) -> tuple[int, str]:
+        if not self.before:
+            done = lottery("sweep", file, *overrides, "--results", results, *self.options, check=None)
+            return done.returncode, done.stdout + done.stderr
         with self.started(file, results, *overrides) as process:
             said, _ = process.communicate(timeout=600)
             return process.returncode, said
 
 
 everywhere = pytest.mark.parametrize("place", ["local", "mpi", "slurm"], indirect=True)
+alone = (
+    "local, one process"  # that several share the work on this machine is shown by the first test, and in tests/work
+)
 heavy = [pytest.param(place, marks=pytest.mark.drill) for place in ("mpi", "slurm")]  # a minute or two each
 
 
 @pytest.fixture
 def place(request) -> Place:
-    if request.param == "local":
-        return Place((), ("--jobs", "2"), kill_tree)
+    if request.param.startswith("local"):
+        return Place((), ("--jobs", "1" if request.param == alone else "2"), kill_tree)
     if request.param == "mpi":
         return Place((request.getfixturevalue("mpiexec"), "-n", "3"), ("--on", "mpi"), kill_tree)
     cluster = request.getfixturevalue("slurm")
@@ -71,7 +77,7 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
     assert status_of(home) == after, "something ran twice"
 
 
-@pytest.mark.parametrize("place", ["local", heavy[0], "slurm"], indirect=True)
+@pytest.mark.parametrize("place", [alone, *heavy], indirect=True)
 def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
     place, tiny_file, undisturbed, trained
 ):
@@ -97,7 +103,7 @@ def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_la
     assert csv_of(trained) == csv_of(undisturbed)
 
 
-@pytest.mark.parametrize("place", ["local", *heavy], indirect=True)
+@pytest.mark.parametrize("place", [alone, *heavy], indirect=True)
 def test_a_grown_experiment_trains_only_what_is_new(place, tiny_file, undisturbed, tmp_path):
     """Another quantile, rewind point and seed, and one of each no more; then an experiment with the same dense run."""
     results = Path(shutil.copytree(undisturbed, tmp_path / "results", ignore=shutil.ignore_patterns("report")))

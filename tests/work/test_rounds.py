@@ -69,7 +69,7 @@ def test_every_round_is_a_row_and_prunes_inside_the_one_before(whole):
     assert all(row["state"] == "done" and float(row["test_top1"]) > 0 for row in rows)
 
 
-@pytest.mark.parametrize("place", ["local", "slurm"])
+@pytest.mark.parametrize("place", ["local", pytest.param("slurm", marks=pytest.mark.drill)])
 def test_killed_among_the_rounds_it_ends_with_the_same_results(place, rounds_file, whole, tmp_path, request):
     cluster = request.getfixturevalue("slurm") if place == "slurm" else None
     options = ("--on", "slurm", "--wait") if cluster else ("--jobs", "2")
