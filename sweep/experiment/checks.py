@@ -118,8 +118,8 @@ def check(e: Experiment) -> None:
     need(max(e.seeds) < 2**31, "seeds", max(e.seeds), "less than 2147483648")
     levels = max(p.rounds if p.share else 0, len(p.quantiles) + len(p.thresholds), 1)
     places = len(p.rewind) + len(p.lr_rewind) + len(p.finetune) + 2 * len(p.instability)
-    count = len(e.seeds) * len(p.methods) * levels * places * (1 + len(p.controls))
-    need(count <= 10**6, "prune", f"up to {count} trainings", "at most a million")
+    trainings = len(e.seeds) * len(p.methods) * levels * places * (1 + len(p.controls))
+    need(trainings <= 10**6, "prune", f"up to {trainings} trainings", "at most a million")
     for field in dataclasses.fields(c):
         value = getattr(c, field.name)
         for text in value if isinstance(value, tuple) else (value,):

@@ -97,7 +97,7 @@ def test_whatever_stands_in_the_file_it_is_planned_or_refused_in_one_short_line(
     outcomes = {status: sum(one["status"] == status for one in found) for status in (0, 2)}
     wrong = [one for one in found if outcome(one["status"], one["error"].replace(str(tmp_path), "")) == "wrong"]
     assert not wrong, wrong[0]
-    assert len(found) == CASES and min(outcomes.values()) > CASES / 10, outcomes  # neither is taken for the other
+    assert len(found) == CASES and min(outcomes.values()) > CASES / 20, outcomes  # neither is taken for the other
     assert max(one["memory"] for one in found) < 1_000_000  # kB
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"], "something was written"
 
