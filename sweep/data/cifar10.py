@@ -22,6 +22,7 @@ from sweep.experiment import Data
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PICTURES = (".jpg", ".jpeg", ".png")
+LARGEST = 2**28  # bytes of a file in an archive
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
@@ -55,6 +56,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         for member in archive:
             name = PurePosixPath(member.name)
             if member.isfile() and _wanted(name.name):
+                if member.size > LARGEST:
+                    raise LookupError(f"{member.name} claims {member.size:,} bytes, a batch has 30 million")
                 content = archive.extractfile(member)
                 assert content is not None
                 yield "/".join(name.parts[-3:]), content.read()
@@ -72,6 +75,10 @@ def _one(members: dict[str, bytes], stem: str) -> bytes:
 
 
 def _images(planes: np.ndarray, labels: np.ndarray) -> Images:
+    if len(labels) != len(planes):
+        raise ValueError(f"{len(labels)} labels for {len(planes)} images")
+    if wrong := [int(label) for label in labels if not 0 <= label < len(CLASSES)]:
+        raise ValueError(f"{len(wrong)} labels are none of 0 to 9, such as {wrong[0]}")
     return Images(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32))
 
 
@@ -121,7 +128,10 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
         if part == split:
             if label not in CLASSES:
                 raise LookupError(f"{name} is of no class of CIFAR-10")
-            images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
+            picture = Image.open(io.BytesIO(content))
+            if picture.size != (32, 32):
+                raise ValueError(f"{name} has {picture.width} x {picture.height} pixels, expected 32 x 32")
+            images.append(np.asarray(picture.convert("RGB")))
             labels.append(CLASSES.index(label))
     absent = [name for i, name in enumerate(CLASSES) if i not in labels]
     if absent:  # also how a tar file that was cut off between two members looks

@@ -184,6 +184,44 @@ def test_cifar_10_that_is_not_whole_is_refused_with_where_to_get_it(make, tmp_pa
     assert "expected its archive or folder, from https://www.cs.toronto.edu/~kriz/cifar.html" in said
 
 
+def claiming(size: int, path: Path) -> Path:
+    """A tar file of a few bytes whose first file is said to have so many."""
+    member = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+    member.size = size
+    path.write_bytes(member.tobuf() + b"\0" * 2000)
+    return path
+
+
+def pickled_labels(labels: list[int]) -> dict[str, bytes]:
+    content = {b"labels": labels, b"data": planes(batches()["test_batch"].images)}
+    return python_files() | {"cifar-10-batches-py/test_batch": pickle.dumps(content, protocol=3)}
+
+
+NAMED = {
+    "6 GB in 3 kB": (lambda at: claiming(6 * 10**9, at / "claim.tar"), "data_batch_1.bin claims 6,000,000,000 bytes"),
+    "a label of none": (lambda at: as_folder(pickled_labels([*range(9), 10]), at), "1 labels are none of 0 to 9, such"),
+    "fewer labels": (lambda at: as_folder(pickled_labels([*range(9)]), at), "9 labels for 10 images"),
+    "another size": (
+        lambda at: as_folder(picture_files("png") | {"cifar10/train/cat/9.png": picture(40)}, at),
+        "train/cat/9.png has 40 x 40 pixels, expected 32 x 32",
+    ),
+}
+
+
+def picture(side: int) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.new("RGB", (side, side)).save(out, "png")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("make", "said"), NAMED.values(), ids=NAMED)
+def test_what_is_wrong_in_cifar_10_is_named(make, said, tmp_path):
+    path = make(tmp_path)
+    assert said in refusal(lambda: cifar(path))
+
+
 def damaged(path: Path) -> Path:
     """The same file with 200 bytes in its middle turned around."""
     content = np.fromfile(path, np.uint8)
