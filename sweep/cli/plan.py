@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
+from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import arrays, sbatch
 from slurm.sbatch import Job
 from sweep import progress
 from sweep.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
+from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.results import collect
-from sweep.graph.state import cost_of, missing, predicted_seconds
+from sweep.graph.state import cost_of, forecast, missing, predicted_seconds
 from sweep.progress import console, duration
 from sweep.report.verdict import power
 
@@ -36,6 +39,7 @@ def plan(
     experiment: ExperimentName,
     *overrides: Override,
     on: On = "local",
+    jobs: Annotated[int, Parameter(help="Trainings at a time here, as sweep --jobs; on SLURM, the cluster's")] = 1,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
@@ -46,7 +50,13 @@ def plan(
     """
     home = read_home(experiment, overrides, results)
     cluster = home.experiment.cluster
-    predicted = predicted_seconds(home, cluster.gpus_per_cell) or {}
+    if jobs < 1:
+        raise Refused(f"--jobs {jobs}: expected 1 or more")
+    so_far = forecast(home)
+    predicted = {
+        slug: seconds * (so_far.ratio if so_far else 1.0)
+        for slug, seconds in (predicted_seconds(home, cluster.gpus_per_cell) or {}).items()
+    }
     open_ = {training.name for training in missing(home)}
     rows = [
         Planned(
@@ -63,12 +73,13 @@ def plan(
     ]
     to_come = [row for row in rows if row.state == "missing"]
     seconds = [row.seconds for row in to_come if row.seconds is not None]
-    # no order of the tickets can end sooner
-    bound = max(sum(seconds) / sbatch.together(cluster), *seconds) if seconds else None
+    together = sbatch.together(cluster) if on == "slurm" else jobs
+    bound = max(sum(seconds) / together, *seconds) if seconds else None  # no order of the tickets can end sooner
     if json_:
         found = {
             "folder": str(home.root),
             "at_least_seconds": bound,
+            "forecast": asdict(so_far) if so_far else None,
             "cost": asdict(cost_of(home)),
             "trainings": [asdict(row) for row in rows],
         }
@@ -82,13 +93,15 @@ def plan(
     epochs = sum(row.epochs for row in to_come)
     said = f"{len(rows)} trainings, {len(rows) - len(to_come)} of them done; {epochs:g} epochs to train"
     if bound is not None:
-        said += (
-            f": {duration(sum(seconds))} one after the other at the dense run's speed; at least {duration(bound)} with "
-            f"{sbatch.together(cluster)} at a time (cluster: of the experiment)"
-        )
+        speed = "the finished tickets'" if so_far else "the dense run's"
+        where = "on the cluster" if on == "slurm" else "here"
+        said += f": {duration(sum(seconds))} one after the other at {speed} speed"
+        said += f"; at least {duration(bound)} with {together} at a time {where}" if together > 1 else ""
     elif to_come:
         said += "; times are predicted once the dense run has been measured"
     console.print(said)
+    if so_far:
+        console.print(str(so_far))
     console.print(str(cost_of(home)))
     if said := power(collect(home)):
         console.print(said)

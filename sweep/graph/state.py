@@ -10,6 +10,7 @@ from sweep import files
 from sweep.graph import claim
 from sweep.graph.home import REASON, RESULT, Home
 from sweep.graph.training import Training
+from sweep.progress import duration
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,36 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
     return {
         training.slug: each * training.epochs for training in home.graph if training.mask or training.kind == "child"
     }
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What finished tickets and controls took, and what the dense run's epochs had predicted for them."""
+
+    trainings: int
+    took: float
+    predicted: float
+
+    @property
+    def ratio(self) -> float:
+        return self.took / self.predicted if self.predicted else 1.0
+
+    def __str__(self) -> str:
+        off = f"{abs(self.ratio - 1):.0%} {'more' if self.ratio > 1 else 'less'}"
+        each, said = duration(self.took / self.trainings), duration(self.predicted / self.trainings)
+        return f"{self.trainings} finished tickets and controls took {each} each, {off} than the {said} predicted"
+
+
+def forecast(home: Home) -> Forecast | None:
+    """Of trainings on as many devices as the dense run had; None before one of them was done."""
+    predicted, there, devices = predicted_seconds(home) or {}, _folders(home), _dense_devices(home)
+    pairs = []
+    for training in home.graph:
+        if training.slug in predicted and training.name in there:
+            result = files.read_json_if_there(home.folder(training) / "result.json", RESULT)
+            if result and result["devices"] == devices and result.get("seconds"):
+                pairs.append((result["seconds"], predicted[training.slug]))
+    return Forecast(len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs)) if pairs else None
 
 
 @dataclass(frozen=True)

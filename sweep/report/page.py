@@ -19,7 +19,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import read_mask
 from sweep.graph.results import Row
-from sweep.graph.state import State, cost_of, states
+from sweep.graph.state import State, cost_of, forecast, states
 from sweep.graph.training import Mask
 from sweep.progress import duration
 from sweep.pruning import masks
@@ -290,6 +290,8 @@ def _cost(home: Home, rows: list[Row]) -> str:
         return ""
     hours = f"{'/'.join(sorted(kinds))}-hours"
     text = _table("Cost", ("trainings", "number", "device time", hours), lines) + f"<p>{cost_of(home)}.</p>"
+    if so_far := forecast(home):
+        text += f"<p>{so_far}.</p>"
     if speeds:
         share = f"{median(waits):.1%}" if waits else "–"
         text += (

@@ -79,9 +79,22 @@ def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery)
     made_up.epochs(made_up.dense(home), 3, seconds=19.5)  # and half a second of evaluation
     _, said, _ = lottery("plan", "small", "--json")
     assert [row["seconds"] for row in json.loads(said)["trainings"]] == [None, 80.0, 80.0, 40.0, 40.0]
-    _, said, _ = lottery("plan", "small", "cluster={nodes: 1, gpus_per_node: 2}")
-    assert "16 epochs to train: 4 min 00 s one after the other" in said
-    assert "at least 2 min 00 s with 2 at a time" in said
+    _, said, _ = lottery("plan", "small", "cluster={nodes: 1, gpus_per_node: 2}", "--on", "slurm")
+    assert "16 epochs to train: 4 min 00 s one after the other at the dense run's speed" in said
+    assert "at least 2 min 00 s with 2 at a time on the cluster" in said
+    assert "at least 1 min 20 s with 3 at a time here" in lottery("plan", "small", "--jobs", "3")[1]
+
+
+def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4, seconds=19.5)
+    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, seconds=100.0)  # 80 s predicted
+    _, said, _ = lottery("plan", "small", "--json")
+    found = json.loads(said)
+    assert found["forecast"] == {"trainings": 1, "took": 100.0, "predicted": 80.0}
+    assert [row["seconds"] for row in found["trainings"]] == [None, 100.0, 100.0, 50.0, 50.0]
+    _, said, _ = lottery("plan", "small")
+    assert "3 min 20 s one after the other at the finished tickets' speed" in said
+    assert "1 finished tickets and controls took 1 min 40 s each, 25% more than the 1 min 20 s predicted" in said
 
 
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
