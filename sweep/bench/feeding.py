@@ -28,6 +28,7 @@ class Feeding:
     rate: float  # images per second that a GPU takes
     cores_needed: float  # to feed it
     data_wait_share: float  # of its time, if this node feeds it
+    busy: float  # share of this node's cores; far below 1, the disk is the limit and more cores do not help
 
 
 def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float) -> Feeding:
@@ -54,7 +55,15 @@ def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: floa
     cores = len(os.sched_getaffinity(0))
     own = images / cpu
     return Feeding(
-        data.path or data.name, images, images / wall, own, cores, rate, rate / own, max(0.0, 1 - images / wall / rate)
+        source=data.path or data.name,
+        images=images,
+        images_per_second=images / wall,
+        images_per_cpu_second=own,
+        cores=cores,
+        rate=rate,
+        cores_needed=rate / own,
+        data_wait_share=max(0.0, 1 - images / wall / rate),
+        busy=min(1.0, cpu / wall / cores),
     )
 
 

@@ -164,6 +164,8 @@ def input_(
         f"{found.images_per_cpu_second:.0f} per core; a GPU that takes {rate:.0f}/s needs {found.cores_needed:.1f} "
         f"cores, and here would wait {found.data_wait_share:.0%} of its time"
     )
+    if found.busy < 0.7:
+        console.print(f"the cores were busy {found.busy:.0%} of the time: reading is the limit here, not their number")
     return 0
 
 

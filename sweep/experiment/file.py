@@ -82,6 +82,19 @@ def dump(experiment: Experiment) -> str:
     return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
 
 
+def dump_changes(experiment: Experiment) -> str:
+    """The same without what is as by default."""
+    default = _plain(Experiment(experiment.name))
+    changed: dict[str, Any] = {"name": experiment.name}
+    for key, value in _plain(experiment).items():
+        if isinstance(value, dict):
+            changed[key] = {name: inside for name, inside in value.items() if inside != default[key][name]}
+        elif value != default[key]:
+            changed[key] = value
+    changed = {key: value for key, value in changed.items() if value}
+    return yaml.safe_dump(changed, sort_keys=False, width=120)
+
+
 def convert(kind: Any, value: Any, where: str) -> Any:
     """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
     if kind in WORDS:

@@ -6,6 +6,7 @@ import html
 import json
 import math
 import platform
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
@@ -312,12 +313,16 @@ def _how(home: Home) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names) + f", Python {platform.python_version()}"
-    described = html.escape(experiment_file.dump(home.experiment))
-    commands = f"lottery sweep {home.root.name}\nlottery report {home.root.name}"
+    folder = shlex.quote(str(home.root))
+    changed, whole = (
+        html.escape(write(home.experiment)) for write in (experiment_file.dump_changes, experiment_file.dump)
+    )
     return (
         "<h2>How this was obtained</h2>\n"
-        f"<pre>{html.escape(commands)}</pre>\n<p>Report written with {html.escape(versions)}.</p>\n"
-        f"<details open><summary>experiment.yaml</summary><pre>{described}</pre></details>"
+        f"<pre>{html.escape(f'lottery sweep {folder}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
+        f"<p>Report written with {html.escape(versions)}.</p>\n"
+        f"<details open><summary>experiment.yaml, what is not as by default</summary><pre>{changed}</pre></details>\n"
+        f"<details><summary>experiment.yaml, every field</summary><pre>{whole}</pre></details>"
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import time
@@ -46,6 +49,12 @@ def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_fil
     without = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "without_tensorflow")}
     lottery("sweep", tiny_file, "--results", done, env=without)
     assert csv_of(done) == csv_of(undisturbed)
+    page = (done / "tiny" / "report" / "report.html").read_text()
+    commands = html.unescape(re.search(r"<pre>(lottery sweep .*?)</pre>", page, re.DOTALL)[1]).splitlines()
+    shutil.rmtree(done / "tiny" / "report")
+    for line in commands:  # as pasted from the page
+        lottery(*shlex.split(line)[1:])
+        assert csv_of(done) == csv_of(undisturbed)
 
 
 def test_one_training_by_its_name_gives_what_the_sweep_gave(undisturbed, tiny_file, trained):
