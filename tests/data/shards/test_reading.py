@@ -107,12 +107,24 @@ def test_a_disk_without_room_for_the_pixels_is_found_out_at_once(jpeg, tmp_path,
 def test_a_reader_that_died_before_an_image_was_whole_leaves_it_to_the_next(jpeg, tmp_path):
     split = shards.records_of(shards.open_prepared(jpeg), "train")
     reader = Decoded(split, tmp_path)
-    reader._pixels[7] = 99  # written in part, and killed: the byte that says it is there was not set
+    reader._pixels[7] = 99  # written in part, and killed: its checksum was not set
     out = np.empty((SIZE, SIZE, 3), np.uint8)
     Decoded(split, tmp_path).pixels(7, out)
     expected = out.copy()
     Reader(split).pixels(7, expected)
     np.testing.assert_array_equal(out, expected)
+
+
+def test_pixels_that_a_node_lost_are_decoded_again(jpeg, tmp_path):
+    split = shards.records_of(shards.open_prepared(jpeg), "train")
+    out, expected = (np.empty((SIZE, SIZE, 3), np.uint8) for _ in range(2))
+    Decoded(split, tmp_path).pixels(7, expected)
+    other = Decoded(split, tmp_path)
+    place = split.records["row"][7]
+    other._pixels[place, 3:] = 0  # the checksum was on the disk before the power went, a page of the pixels not
+    other.pixels(7, out)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(other._pixels[place], expected, "not mended for the others")
 
 
 def test_raw_shards_are_copied_to_the_node_once_and_checked(raw, tmp_path):
