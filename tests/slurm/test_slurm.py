@@ -6,6 +6,7 @@ import dataclasses
 import getpass
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,13 +24,17 @@ from tests.sleeping import SMALL, evenly, last, most_together, ran, sleeping, su
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, home_of, lottery, status_of
 
+ROOT = Path(__file__).parents[2]
+
 # ---- many cells
 
 
 def test_160_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)  # two cells on each of the 20 nodes
     file, home = sleeping(tmp_path, 0.3, cluster, 10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
-    bound = json.loads(lottery("plan", file, "--json", "--results", home.pool).stdout)["at_least_seconds"]
+    bound = json.loads(lottery("plan", file, "--json", "--on", "slurm", "--results", home.pool).stdout)[
+        "at_least_seconds"
+    ]
     submit(file, home)
     until(lambda: len(ran(home)) == 160, 300)
     lines = ran(home)
@@ -291,6 +296,22 @@ def test_a_plain_script_submitted_by_hand_does_the_same_work_in_a_folder_of_any_
 def test_a_folder_that_slurm_cannot_write_a_log_to_is_refused_in_one_line(tiny_file, tmp_path):
     done = lottery("sweep", tiny_file, "--on", "slurm", "--dry-run", "--results", tmp_path / "back\\slash", check=2)
     assert "SLURM takes no backslash" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_queued_task_still_runs_after_the_checkout_moved_on(slurm, tmp_path, monkeypatch):
+    """What waits in the queue is the name of a function and two words, not code: it finds the code of the day."""
+    checkout, mark = tmp_path / "checkout", tmp_path / "mark"
+    for name in ("models", "sweep", "slurm", "experiments"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    file, home = sleeping(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
+    monkeypatch.chdir(tmp_path)  # a job finds the code of the folder it was submitted in first
+    lottery("sweep", file, "--on", "slurm", "--results", home.pool, env=os.environ | {"PYTHONPATH": str(checkout)})
+    code = checkout / "sweep" / "errors.py"
+    code.write_text(f"{code.read_text()}\n\nimport pathlib\n\npathlib.Path({str(mark)!r}).touch()\n")
+    for number in {job.id for job in jobs.own(home)}:
+        slurm.run("scontrol", "release", number)
+    until(lambda: len(ran(home)) == 4, 120)
+    assert mark.exists(), "it ran the code of another folder"
 
 
 # ---- MPI inside an allocation
