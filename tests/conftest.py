@@ -113,16 +113,16 @@ def tiny_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tiny_file, tmp_path_factory) -> Path:
     """The results of the tiny sweep, run in one process, once for all test processes. Only to be read."""
-    return _once(tmp_path_factory, "undisturbed", "sweep", tiny_file)
+    return once(tmp_path_factory, "undisturbed", "sweep", tiny_file)
 
 
 @pytest.fixture(scope="session")
 def dry_run(tmp_path_factory) -> Path:
     """The results of the dry run, likewise."""
-    return _once(tmp_path_factory, "dry_run", "dry-run")
+    return once(tmp_path_factory, "dry_run", "dry-run")
 
 
-def _once(tmp_path_factory: Any, name: str, *words: object) -> Path:
+def once(tmp_path_factory: Any, name: str, *words: object) -> Path:
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     results, made = base / name, base / f"{name}.made"

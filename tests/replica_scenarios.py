@@ -13,6 +13,7 @@ import numpy as np
 from models import Weights
 from sweep.devices import prepare
 from tests.conftest import connected_mask, tiny
+from tests.networks import inverted_residuals
 
 
 def program_of(devices: int, **recipe):
@@ -96,13 +97,15 @@ def train(devices: int, **recipe) -> dict:
 def depthwise(devices: int, **recipe) -> dict:
     """A network with depthwise convolutions, as it is trained on GPUs."""
     import models.shaped
+    from models import NETWORKS
     from sweep.data import open_dataset
     from sweep.experiment import Model
     from sweep.training.program import Program
     from sweep.training.schedule import epoch_of
 
     models.shaped.WIDE = 0
-    experiment = dataclasses.replace(tiny(**recipe), model=Model("mobilenet_v2_small", 0.35))
+    NETWORKS["inverted residuals"] = inverted_residuals
+    experiment = dataclasses.replace(tiny(**recipe), model=Model("inverted residuals"))
     run = Program(experiment, open_dataset(experiment.data), prepare(devices))
     epoch = epoch_of(run.recipe, 0, 0, len(run.dataset.train), run.dataset.image_size)
     run.load(run.network.initial(0))
@@ -113,18 +116,15 @@ def depthwise(devices: int, **recipe) -> dict:
     return {"loss": loss, "equal": all(part.tobytes() == parts[0].tobytes() for parts in copies for part in parts)}
 
 
-def alike(devices: int, depthwise: bool = False, **recipe) -> dict:
+def alike(devices: int, **recipe) -> dict:
     """Where 20 steps lead a ticket, and the loss of each epoch."""
     import models.shaped
     from sweep.data import open_dataset
-    from sweep.experiment import Model
     from sweep.training.program import Program
     from sweep.training.schedule import epoch_of
 
     models.shaped.WIDE = 0
     experiment = tiny(**recipe)
-    if depthwise:
-        experiment = dataclasses.replace(experiment, model=Model("mobilenet_v2_small", 0.35))
     run = Program(experiment, open_dataset(experiment.data), prepare(devices))
     run.load(run.network.initial(0), connected_mask(run.network))
     losses = []

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from models import Weights, build
-from models.mobilenet_v2 import inverted_residual
 from models.network import outline
+from tests.networks import inverted_residuals
 
 pytestmark = pytest.mark.tensorflow
 
@@ -134,14 +134,6 @@ def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeyp
     true = computed("plain", layers, x, weights, 0.5)
     plain, shaped = away("plain"), away("shaped")
     assert all(ours < theirs + 1e-4 for ours, theirs in zip(shaped, plain, strict=True)), (plain, shaped)
-
-
-def inverted_residuals(net: Any, x: Any) -> Any:
-    """Every kind of block of MobileNetV2 once: not expanded, with a stride, with a shortcut."""
-    x = net.norm("stem_norm", net.convolution("stem", x, 8, 3), 1e-3, "relu6")
-    for number, (expansion, channels, out, stride) in enumerate([(1, 8, 16, 1), (6, 16, 24, 2), (6, 24, 24, 1)]):
-        x = inverted_residual(net, x, number, channels, out, expansion, stride)
-    return net.dense("classifier", net.pool(x), 4)
 
 
 NETWORKS = {

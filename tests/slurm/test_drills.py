@@ -18,7 +18,7 @@ import pytest
 from sweep.experiment import Cluster, Experiment, Prune, method
 from sweep.experiment import file as experiment_file
 from tests import made_up
-from tests.conftest import tiny
+from tests.conftest import once, tiny
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, home_of, lottery, status_of, trainings
 
@@ -42,7 +42,7 @@ def undisturbed_csv(file: Path, tmp_path: Path, dense: Path | None = None) -> st
     """Of the same sweep run here; `dense`: results whose dense run is taken over."""
     if dense:
         shutil.copytree(dense, tmp_path / "undisturbed")
-    lottery("sweep", file, "--jobs", 2, "--results", tmp_path / "undisturbed")
+    lottery("sweep", file, "--results", tmp_path / "undisturbed")
     return csv_of(tmp_path / "undisturbed")
 
 
@@ -68,13 +68,22 @@ def claim(home: Path, task: str) -> dict[str, Any]:
     return json.loads((home_of(home).folder_of(task) / "claim.json").read_text())
 
 
-@pytest.mark.parametrize("way", ["submitit", "scripts"])
-def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, tmp_path):
-    """Each disturbance hits a cell in the middle of its training, which must then have been begun again."""
+def disturbed() -> Experiment:
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
-    experiment = steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
-    file = written(experiment, tmp_path)
-    expected = undisturbed_csv(file, tmp_path)
+    return steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
+
+
+@pytest.fixture(scope="session")
+def as_expected(tmp_path_factory) -> str:
+    """What both ways must end with: the same sweep run here, once for all test processes."""
+    folder = tmp_path_factory.mktemp("experiments")
+    return csv_of(once(tmp_path_factory, "as_expected", "sweep", written(disturbed(), folder)))
+
+
+@pytest.mark.parametrize("way", ["submitit", "scripts"])
+def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as_expected, tmp_path):
+    """Each disturbance hits a cell in the middle of its training, which must then have been begun again."""
+    file = written(disturbed(), tmp_path)
     results = tmp_path / "disturbed"
     submitted(way, file, results)
     home = results / "tiny"
@@ -125,15 +134,15 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, tm
         assert [task for task, row in status_of(home).items() if row["state"] == "lost"] == cancelled
         assert "cells, 1 tasks" in lottery("retry", home).stdout
         until(lambda: not slurm.queue(), 300)
-    assert csv_of(results) == expected
+    assert csv_of(results) == as_expected
     for path in trainings(results, "ticket-*/metrics.jsonl"):
         epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
         assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
 
 
 def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
-    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=15, array_parallelism=2)
-    experiment = steady(120, cluster, quantiles=(0.5,), rewind=made_up.points(0))
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=30, array_parallelism=2)
+    experiment = steady(80, cluster, quantiles=(0.5,), rewind=made_up.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)

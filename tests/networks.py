@@ -1,0 +1,15 @@
+"""A network that tests what MobileNetV2 is made of, and compiles in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.mobilenet_v2 import inverted_residual
+
+
+def inverted_residuals(net: Any, x: Any, classes: int = 4, width: float = 1.0) -> Any:
+    """Every kind of block of MobileNetV2 once: not expanded, with a stride, with a shortcut."""
+    x = net.norm("stem_norm", net.convolution("stem", x, 8, 3), 1e-3, "relu6")
+    for number, (expansion, channels, out, stride) in enumerate([(1, 8, 16, 1), (6, 16, 24, 2), (6, 24, 24, 1)]):
+        x = inverted_residual(net, x, number, channels, out, expansion, stride)
+    return net.dense("classifier", net.pool(x), classes)
