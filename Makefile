@@ -3,6 +3,7 @@
 #   make quick     lint, types and the tests without TensorFlow and daemons: for the inner loop
 #   make test      lint, types and all tests
 #   make drill     heavier: kills, a disturbed SLURM cluster; results compared to the bit
+#   make yardsticks  published figures and ours beside them, from results/reference
 #   make perf      how fast it is here: a table and build/perf.json; no clock fails it
 # Each sets up .venv first, once.
 
@@ -15,7 +16,7 @@ PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mar
 	default-jre-headless
 PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver java
 
-.PHONY: dry-run quick test drill perf lint programs clean
+.PHONY: dry-run quick test drill perf yardsticks lint programs clean
 
 dry-run: $(VENV)/.installed
 	$(BIN)/lottery dry-run
@@ -37,6 +38,9 @@ drill: $(VENV)/.installed-test programs
 
 perf: $(VENV)/.installed-test programs
 	$(PYTEST) -q -m perf
+
+yardsticks:
+	@$(PYTHON) benchmarks/yardsticks.py
 
 # The tests run a SLURM of their own, a browser and Spark. Without these they are skipped, and pytest lists them at the end.
 programs:

@@ -27,6 +27,7 @@ PUBLISHED = {
     "cifar10_resnet20_iterative": ("dense-seed0-8a79ce8e2a", "23efc2b0ce"),
     "dry_run": ("dense-seed0-a77925bc41", "57b3d43825"),
     "imagenet_mobilenet_v2": ("dense-seed0-9316e6fef5", "5e9bcbdee6"),
+    "study_resnet20": ("dense-seed0-8a79ce8e2a", "f3615d3ac9"),
     "study_mobilenet_v2": ("dense-seed0-e097bf9777", "dbdeda4aae"),
 }
 

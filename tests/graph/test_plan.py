@@ -30,6 +30,7 @@ SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each 
     "cifar10_resnet20_iterative": {"ticket": 7 * 3, "lr_rewind": 7 * 3},
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
     "imagenet_mobilenet_v2": {"ticket": 20 * 9, "fresh": 2, "shuffled": 2},
+    "study_resnet20": {"ticket": 2 * 2 * 3, "lr_rewind": 2 * 3, "fresh": 2 * 3},
     "study_mobilenet_v2": {"ticket": 5 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 5 * 3)},
 }
 EPOCHS = {  # of all cells together: T - k of each
@@ -40,6 +41,7 @@ EPOCHS = {  # of all cells together: T - k of each
     "cifar10_resnet20_iterative": 3 * 7 * (170 + 130),
     "dry_run": 3 * (18 + 15) + 18 + 18,
     "imagenet_mobilenet_v2": 20 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
+    "study_resnet20": 3 * 2 * (182 + 170 + 130 + 182),
     "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),
 }
 

@@ -1,0 +1,79 @@
+"""Published figures and ours beside them, from what results/reference holds: python benchmarks/yardsticks.py
+
+A figure of ours is the median over the seeds on record; it is inside where it lies within the published range. What
+was not trained yet stands there as missing: no published figure that the experiments ask for is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+REFERENCE = Path(__file__).parents[1] / "results" / "reference"
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    figure: str
+    published: str
+    range: str
+    ours: list[float]
+    outcome: str
+    source: str
+
+
+def yardsticks(reference: Path = REFERENCE) -> list[Yardstick]:
+    with open(reference / "yardsticks.csv", newline="") as f:
+        return [_measured(row, reference) for row in csv.DictReader(f)]
+
+
+def _measured(row: dict[str, str], reference: Path) -> Yardstick:
+    ours = [value for name in row["experiments"].split() for value in _ours(name, row, reference)]
+    least, greatest = float(row["least"]), float(row["greatest"])
+    inside = bool(ours) and least <= round(median(ours), 2) <= greatest
+    outcome = ("inside" if inside else "outside") if ours else "missing"
+    unit = f" {row['unit']}"
+    span = f"{row['least']} to {row['greatest']}{unit}"
+    return Yardstick(row["figure"], row["published"] + unit, span, ours, outcome, row["source"])
+
+
+def _ours(experiment: str, row: dict[str, str], reference: Path) -> list[float]:
+    """Of every seed on record, in percent or points."""
+    out = []
+    if row["kind"] == "dense":  # recorded before there was a pool
+        for path in sorted(reference.glob(f"{experiment}/seed-*/result.json")):
+            out.append(100 * json.loads(path.read_text())["test"]["top1"])
+    for path in sorted(reference.glob(f"*/{experiment}/report/results.csv")):
+        with open(path, newline="") as f:
+            out += [100 * float(found[_column(row)]) for found in csv.DictReader(f) if _is(found, row)]
+    return out
+
+
+def _column(row: dict[str, str]) -> str:
+    return "instability" if row["kind"] == "instability" else "test_top1"
+
+
+def _is(found: dict[str, str], row: dict[str, str]) -> bool:
+    same = all(found[name] == row[name] for name in ("kind", "rewind")) and found["state"] == "done"
+    near = abs(float(found["density"] or 1) - float(row["density"])) < 0.001
+    return same and near and row["round"] in ("", found["round"])
+
+
+def table(found: list[Yardstick]) -> str:
+    lines = ["| ResNet-20, CIFAR-10 | published | range | ours (seeds) | |", "|---|---|---|---|---|"]
+    for one in found:
+        ours = f"{median(one.ours):.2f} ({len(one.ours)})" if one.ours else "–"
+        lines.append(f"| {one.figure} | {one.published} | {one.range} | {ours} | {one.outcome} |")
+    there = [one for one in found if one.ours]
+    inside = sum(one.outcome == "inside" for one in there)
+    lines.append(f"\nInside the published range: {inside} of the {len(there)} trained so far; {len(found)} in all.")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    found = yardsticks()
+    print(table(found))
+    print("\nSources: " + "; ".join(dict.fromkeys(one.source for one in found)) + ".")

@@ -1,0 +1,57 @@
+"""Published figures and ours: the table of the README is what the recorded results give."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sweep.report.published import FILE
+from tests.test_house import ROOT
+
+REFERENCE = ROOT / "results" / "reference"
+SCRIPT = ROOT / "benchmarks" / "yardsticks.py"
+
+
+def said(script: Path = SCRIPT) -> str:
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_table_in_the_readme_is_what_the_recorded_results_give():
+    table = said().partition("\n\nSources")[0]
+    assert table in (ROOT / "README.md").read_text(), "make yardsticks"
+    assert "| dense | 91.67 % |" in table
+
+
+def test_published_figures_are_those_of_the_published_curves():
+    with open(FILE, newline="") as f:
+        curves = {
+            (row["method"], row["density"], row["rewind_epoch"]): row
+            for row in csv.DictReader(f) if row["network"] == "resnet20"
+        }  # fmt: skip
+    methods = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "fresh": "random-reinit"}
+    with open(REFERENCE / "yardsticks.csv", newline="") as f:
+        rows = [row for row in csv.DictReader(f) if row["experiments"] == "study_resnet20"]
+    assert len(rows) == 8
+    for row in rows:
+        curve = curves[methods[row["kind"]], row["density"], row["rewind"].removesuffix("ep")]
+        for name, theirs in (("published", "median"), ("least", "min"), ("greatest", "max")):
+            assert row[name] == f"{100 * float(curve[f'accuracy_{theirs}']):.2f}"
+
+
+def test_a_figure_is_inside_outside_or_missing(tmp_path):
+    """On a copy: other recorded results give another table."""
+    (tmp_path / "benchmarks").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "benchmarks")
+    shutil.copytree(REFERENCE, tmp_path / "results" / "reference")
+    results = tmp_path / "results" / "reference" / "two" / "study_resnet20" / "report" / "results.csv"
+    results.parent.mkdir(parents=True)
+    rows = [("ticket", "12ep", 0.2097, 0.91), ("ticket", "12ep", 0.2097, 0.912), ("fresh", "0", 0.1074, 0.9)]
+    lines = [f"{kind},{rewind},{density},{top1},done,1" for kind, rewind, density, top1 in rows]
+    results.write_text("\n".join(["kind,rewind,density,test_top1,state,round", *lines, ""]))
+    found = said(tmp_path / "benchmarks" / "yardsticks.py")
+    assert "| one-shot, weights from 12ep, 21 % kept | 91.21 % | 90.85 to 91.22 % | 91.10 (2) | inside |" in found
+    assert "| one-shot, fresh weights, 10.7 % kept | 86.88 % | 86.80 to 87.04 % | 90.00 (1) | outside |" in found
+    assert "| one-shot, weights from 0, 21 % kept | 89.18 % | 89.03 to 89.20 % | – | missing |" in found
