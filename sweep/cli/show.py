@@ -25,7 +25,7 @@ from sweep.experiment import END
 from sweep.graph.home import Home
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
-from sweep.report.verdict import MARGIN, answer, power, rule, verdicts
+from sweep.report.verdict import MARGIN, answer, beaten, power, rule, verdicts
 
 WATCH_SECONDS = 5.0
 
@@ -167,7 +167,8 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
             of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
             console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
     if found or not any(row.instability is not None for row in rows):
-        console.print(f"{answer(found, margin)}\n{power(rows, margin)}\n{rule(margin)}")
+        said = [answer(found, margin), beaten(found), power(rows, margin), rule(margin)]
+        console.print("\n".join(line for line in said if line))
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")

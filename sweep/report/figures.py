@@ -59,6 +59,7 @@ def averaged(rows: list[Row]) -> list[dict[str, Any]]:
         point = {
             "line": (f"{method}: " if several else "") + NAMES[kind].format(k=k),
             "method": method if several else "",
+            "kind": kind,
             "control": kind != "ticket",
             "rewind": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
@@ -86,9 +87,10 @@ def curves(rows: list[Row], dense: list[float], title: str, others: list[Publish
     lines_drawn = {p["line"]: place[p["line"].removeprefix(f"{p['method']}: ")] for p in points}
     present = sorted(lines_drawn, key=lambda name: lines_drawn[name])
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=alt.Color("line:N", title=None, sort=present))
-    lines = base.mark_line(point=True).encode(
+    lines = base.mark_line(point={"size": 45, "filled": True}).encode(
         y=accuracy,
         strokeDash=alt.StrokeDash("control:N", legend=None),
+        shape=alt.Shape("kind:N", legend=None),
         tooltip=[
             "line:N",
             alt.Tooltip("remaining:Q", format=".3g"),
@@ -138,34 +140,41 @@ def _published(others: list[Published], remaining: Any) -> list[Any]:
     return [area, line]
 
 
-def heat_map(rows: list[Row], dense: list[float], title: str) -> Any:
-    """Test accuracy of every ticket; white text where the square is dark."""
+def heat_map(rows: list[Row], dense: list[float], title: str, difference: bool = False) -> Any:
+    """Test accuracy of every ticket, or how far it is from the dense network; white text where the square is dark."""
     import altair as alt
 
     points = averaged(rows)
     for point in points:
+        point["accuracy"] -= 100 * mean(dense) if difference else 0.0
         point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
-    order = [p["left"] for p in sorted(points, key=lambda p: -p["remaining"])]
+    order = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
     values = [p["accuracy"] for p in points]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X(
             "rewind:O", title="rewind point", sort=in_order({p["rewind"] for p in points}), axis=alt.Axis(labelAngle=0)
         ),
-        y=alt.Y("left:O", title="remaining weights", sort=list(dict.fromkeys(order))),
+        y=alt.Y("left:O", title="remaining weights", sort=order),
         # of square and text alike: the pointer over a square is mostly over its text
         tooltip=["left:O", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
     )
-    squares = base.mark_rect().encode(
-        color=alt.Color("accuracy:Q", title="test accuracy (%)").scale(scheme="viridis", zero=False),
+    farthest = max(map(abs, values)) or 1.0
+    colour = alt.Color("accuracy:Q", title="points" if difference else "test accuracy (%)")
+    scale = (
+        colour.scale(scheme="redblue", domain=[-farthest, farthest])  # nothing at the middle: as good as dense
+        if difference
+        else colour.scale(scheme="viridis", zero=False)
     )
+    dark = abs(alt.datum.accuracy) > farthest / 2 if difference else alt.datum.accuracy < middle
+    squares = base.mark_rect().encode(color=scale)
     text = base.mark_text().encode(
-        text=alt.Text("accuracy:Q", format=".2f"),
-        color=alt.condition(alt.datum.accuracy < middle, alt.value("white"), alt.value("black")),
+        text=alt.Text("accuracy:Q", format="+.2f" if difference else ".2f"),
+        color=alt.condition(dark, alt.value("white"), alt.value("black")),
     )
     subtitle = f"dense network: {100 * mean(dense):.2f} %" if dense else ""
     return (squares + text).properties(
-        width=alt.Step(70), height=alt.Step(36), title=alt.Title(title, subtitle=subtitle)
+        width=alt.Step(70), height=36 * len(order), title=alt.Title(title, subtitle=subtitle)
     )
 
 

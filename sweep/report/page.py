@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import platform
 import shlex
 from collections import Counter
@@ -18,57 +17,38 @@ from typing import Any
 from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import RESULT, Home
-from sweep.graph.mask_file import read_mask
 from sweep.graph.results import Row
 from sweep.graph.state import State, cost_of, forecast, states
-from sweep.graph.training import Mask
 from sweep.progress import duration
-from sweep.pruning import masks
-from sweep.report import figures
 from sweep.report.bundle import bundle, inside_script
+from sweep.report.charts import charts
+from sweep.report.figures import NAMES
 from sweep.report.published import SOURCE, differences, published
-from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, power, rule, verdicts
+from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, beaten, power, rule, verdicts
 
 TEMPLATE = Path(__file__).with_name("page.html")
-# the text of the figures takes the colour of the page, light or dark
-INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
-CONFIG = {
-    "background": None,
-    "axis": {**INK, "gridColor": "#8883", "labelFontSize": 12, "titleFontSize": 12},
-    "legend": {
-        "labelColor": "currentColor",
-        "titleColor": "currentColor",
-        "labelLimit": 320,
-        "orient": "bottom",
-        "columns": 2,
-    },
-    "title": {"color": "currentColor", "subtitleColor": "currentColor"},
-    "view": {"stroke": None},
-    "rule": {"color": "#888"},
-    "text": {"color": "#888"},
-}
 
 
 def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
     found, where = verdicts(rows, margin), states(home)
-    charts = _charts(home, rows)
+    drawn = charts(home, rows)
     sections = [
         _answer(found, rows, where, margin),
-        _figure("curves", charts, "Accuracy and remaining weights", _curves_caption(home)),
-        _figure("grid", charts, "Every ticket", "Mean over seeds."),
         _verdict_table(found),
+        _controls(rows),
+        _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
+        _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
+        _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds."),
+        _figure("differences", drawn, "Every ticket, against the dense network", "Points of test accuracy above it."),
         _figure(
             "instability",
-            charts,
+            drawn,
             "Instability",
             "Largest error on the line between two children, above that of its ends; under 2 points: stable.",
         ),
-        _figure("learning", charts, "Learning curves", "Choose a cell to see it beside the dense run."),
-        _figure(
-            "layers", charts, "What is left of every kernel", "Share of each kernel's weights that the mask keeps."
-        ),
-        _controls(rows),
+        _figure("learning", drawn, "Epoch by epoch", "Choose a cell and what was measured; the dense runs beside it."),
+        _figure("layers", drawn, "What is left of every kernel", "Weights that the mask keeps; red: none."),
         _cost(home, rows),
         _failures(where),
         _how(home),
@@ -79,111 +59,11 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         question=_question(home),
         body="\n".join(section for section in sections if section),
         bundle=bundle(),
-        charts=inside_script(json.dumps(charts)),
+        charts=inside_script(json.dumps(drawn)),
     )
     path = folder / "report.html"
     files.write_text(path, page)
     return path
-
-
-# Charts -------------------------------------------------------------------------------------------------------------
-
-
-def _charts(home: Home, rows: list[Row]) -> dict[str, Any]:
-    """Vega-Lite specifications by the id of their place."""
-    done = [row for row in rows if row.kind in figures.NAMES and math.isfinite(row.test_top1 or math.nan)]
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    out = {}
-    if done:
-        out["curves"] = figures.curves(done, dense, "", published(home.experiment), page=True)
-    if tickets := [row for row in done if row.kind == "ticket"]:
-        out["grid"] = figures.heat_map(tickets, dense, "")
-    if lines := [row for row in rows if row.instability is not None]:
-        out["instability"] = figures.instabilities(lines, "")
-    if learning := _learning(home):
-        out["learning"] = learning
-    if layers := _layers(home):
-        out["layers"] = layers
-    return {name: _on_page(chart) for name, chart in out.items()}
-
-
-def _on_page(chart: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
-    if spec.get("width") == 520:  # a figure for paper: as wide as the page here
-        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    spec["config"] = CONFIG
-    return spec
-
-
-def _learning(home: Home) -> Any:
-    """Accuracy by epoch of one chosen cell and of the dense run of its seed."""
-    import altair as alt
-
-    points = []
-    for training in home.graph:
-        name = training.slug
-        for line in files.read_metrics(home.folder(training)):
-            measured = "validation" if "validation_top1" in line else "train"
-            value = line.get(f"{measured}_top1")
-            if value is not None:
-                points.append({"cell": name, "epoch": line["epoch"], "accuracy": round(100 * value, 2)})
-    drawn = list(dict.fromkeys(point["cell"] for point in points))
-    if not drawn:
-        return None
-    measured = "validation" if home.experiment.data.validation else "training"
-    first = next((name for name in drawn if not name.startswith("dense")), drawn[0])
-    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="cell: "))
-    return (
-        alt.Chart(alt.Data(values=points))
-        .mark_line()
-        .encode(
-            x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
-            y=alt.Y("accuracy:Q", title=f"{measured} accuracy (%)").scale(zero=False),
-            color=alt.Color("cell:N", title=None),
-            tooltip=["cell:N", "epoch:Q", "accuracy:Q"],
-        )
-        .transform_filter("datum.cell == cell || indexof(datum.cell, 'dense-') == 0")
-        .add_params(choice)
-        .properties(width=520, height=300)
-    )
-
-
-def _layers(home: Home) -> Any:
-    """Density of every kernel at one chosen level, of the first seed that has masks."""
-    import altair as alt
-
-    made: dict[str, Mask] = {}
-    for training in home.graph:
-        mask = training.mask.as_made if training.mask else None
-        if mask and mask.of.origin == home.experiment.seeds[0] and home.mask(mask).exists():
-            several = f"{mask.method} " if len(home.experiment.prune.methods) > 1 else ""
-            made.setdefault(f"{several}{mask.level}", mask)
-    names = sorted(made, key=lambda name: (str(made[name].method), made[name].level.kind, made[name].level.value))
-    if not names:
-        return None
-    points = []
-    for name in names:
-        found = read_mask(home, made[name])
-        sizes = masks.kernel_sizes(found.network)
-        left = masks.remaining(found.mask, found.network)
-        points += [
-            {"level": name, "kernel": kernel, "weights": int(size), "left": round(100 * count / size, 3)}
-            for (kernel, count), size in zip(left.items(), sizes, strict=True)
-        ]
-    kernels = list(left)
-    choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))
-    return (
-        alt.Chart(alt.Data(values=points))
-        .mark_bar()
-        .encode(
-            x=alt.X("left:Q", title="remaining weights (%)"),
-            y=alt.Y("kernel:N", sort=kernels, title=None, axis=alt.Axis(labelFontSize=10)),
-            tooltip=["kernel:N", "weights:Q", "left:Q"],
-        )
-        .transform_filter("datum.level == level")
-        .add_params(choice)
-        .properties(width=520, height=13 * len(kernels))
-    )
 
 
 # Sections -----------------------------------------------------------------------------------------------------------
@@ -204,7 +84,10 @@ def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: f
         else "No dense run yet."
     )
     open_ = [state for state in where if state.state not in ("done", "skipped")]
-    parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>', f"<p>{html.escape(said)}</p>"]
+    parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>']
+    if control := beaten(found):
+        parts.append(f'<p class="undecided">{html.escape(control)}</p>')
+    parts.append(f"<p>{html.escape(said)}</p>")
     if open_:
         counts = ", ".join(f"{n} {word}" for word, n in Counter(state.state for state in open_).items())
         parts.append(
@@ -251,7 +134,7 @@ def _controls(rows: list[Row]) -> str:
     groups: dict[tuple[str, str, float, str], list[float]] = {}
     tickets: dict[tuple[str, float, str], list[float]] = {}
     for row in rows:
-        if row.kind not in figures.NAMES or row.test_top1 is None or row.density is None:
+        if row.kind not in NAMES or row.test_top1 is None or row.density is None:
             continue
         if row.kind == "ticket":
             tickets.setdefault((row.method, row.density, row.rewind), []).append(row.test_top1)
@@ -335,7 +218,7 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], e
     ready = [[html.escape(text) if escape else text for text in row] for row in rows]
     body = "\n".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in ready)
     heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
-    return f'<h2>{html.escape(title)}</h2>\n<div class="wide"><table><tr>{heads}</tr>\n{body}\n</table></div>'
+    return f'<h2>{html.escape(title)}</h2>\n<div class="wide tall"><table><tr>{heads}</tr>\n{body}\n</table></div>'
 
 
 def _percent(value: Estimate) -> str:

@@ -267,7 +267,8 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     seeds = max(v.accuracy.seeds for v in found)
     if winning or matching:
         best = winning or matching
-        words = "win" if winning else "match the dense network (no controls were trained beside them)"
+        held = " and ".join(DOUBTS[kind] for kind in DOUBTS if any(kind in v.controls for v in winning))
+        words = f"win, held against {held}" if winning else "match the dense network (no controls beside them)"
         least = min(best, key=lambda v: v.density)
         points = in_order({v.rewind for v in best if v.density == least.density})
         return (
@@ -289,6 +290,19 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
         f"{n} of {len(found)} {'are undecided' if word == 'undecided' else 'failed'}" for word, n in counts.items() if n
     ]
     return f"No ticket wins{'; ' + ', '.join(parts) if parts else ''}."
+
+
+def beaten(found: Sequence[Verdict]) -> str:
+    """Which controls did better than their tickets, in the mean over seeds; nothing where none did."""
+    pairs = [(v, kind, one) for v in found for kind, one in v.controls.items()]
+    lost = sorted([pair for pair in pairs if pair[2].mean < 0], key=lambda pair: pair[2].mean)
+    if not lost:
+        return ""
+    v, kind, one = lost[0]
+    return (
+        f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
+        f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
+    )
 
 
 def estimate(values: Sequence[float]) -> Estimate:

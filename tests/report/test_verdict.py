@@ -9,7 +9,7 @@ import pytest
 
 from sweep.graph.results import Row
 from sweep.report.tables import latex
-from sweep.report.verdict import OUTCOMES, answer, estimate, power, rule, verdicts
+from sweep.report.verdict import OUTCOMES, answer, beaten, estimate, power, rule, verdicts
 
 
 def rows(
@@ -47,6 +47,17 @@ def test_a_control_that_is_as_good_takes_the_win_away_and_is_named():
                       *rows("random", [0.900, 0.902, 0.902])])  # fmt: skip
     assert found[0].outcome == "no better than a control"
     assert "random mask" in found[0].reason and "fresh" not in found[0].reason
+
+
+def test_the_headline_names_the_controls_and_says_where_one_did_better():
+    winner, fresh = rows("ticket", [0.900, 0.903, 0.901]), rows("fresh", [0.870, 0.872, 0.869])
+    found = verdicts([*DENSE, *winner, *fresh])
+    assert "1 of 1 tickets win, held against fresh initialization." in answer(found) and beaten(found) == ""
+    found = verdicts([*DENSE, *winner, *fresh, *rows("shuffled", [0.92, 0.92, 0.92])])
+    assert beaten(found) == (
+        "In 1 of 2 comparisons a control did better than its ticket: most of all the shuffled mask at 20.0% left, "
+        "beside the ticket from 0, by 1.87 points."
+    )
 
 
 def test_fine_tuning_is_no_doubt_about_a_ticket():

@@ -1,0 +1,179 @@
+"""The charts of the page: the figures for paper, and those that a reader can ask something of."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean
+from typing import Any
+
+from sweep import files
+from sweep.experiment.point import in_order
+from sweep.graph.home import Home
+from sweep.graph.mask_file import read_mask
+from sweep.graph.results import Row
+from sweep.graph.training import Mask
+from sweep.pruning import masks
+from sweep.report import figures
+from sweep.report.published import published
+
+# the text of the figures takes the colour of the page, light or dark
+INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
+CONFIG = {
+    "background": None,
+    "axis": {**INK, "gridColor": "#8883", "labelFontSize": 12, "titleFontSize": 12},
+    "legend": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelLimit": 320,
+        "orient": "bottom",
+        "columns": 2,
+    },
+    "title": {"color": "currentColor", "subtitleColor": "currentColor"},
+    "view": {"stroke": None},
+    "rule": {"color": "#888"},
+    "text": {"color": "#888"},
+}
+# what a line of metrics.jsonl says of an epoch: its title, and by what it is multiplied
+MEASURES = {
+    "validation_top1": ("validation accuracy (%)", 100),
+    "train_top1": ("training accuracy (%)", 100),
+    "validation_top5": ("validation accuracy among the first five (%)", 100),
+    "validation_loss": ("validation loss", 1),
+    "train_loss": ("training loss", 1),
+    "learning_rate": ("learning rate", 1),
+    "images_per_second": ("images per second", 1),
+    "data_wait_share": ("share of the time waiting for data (%)", 100),
+}
+
+
+def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
+    """Vega-Lite specifications by the id of their place."""
+    done = [row for row in rows if row.kind in figures.NAMES and math.isfinite(row.test_top1 or math.nan)]
+    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    tickets = [row for row in done if row.kind == "ticket"]
+    lines = [row for row in rows if row.instability is not None]
+    found = {
+        "curves": figures.curves(done, dense, "", published(home.experiment), page=True) if done else None,
+        "rewinds": by_rewind_point(tickets, dense),
+        "grid": figures.heat_map(tickets, dense, "") if tickets else None,
+        "differences": figures.heat_map(tickets, dense, "", difference=True) if tickets and dense else None,
+        "instability": figures.instabilities(lines, "") if lines else None,
+        "learning": learning(home),
+        "layers": layers(home),
+    }
+    return {name: _on_page(chart) for name, chart in found.items() if chart is not None}
+
+
+def _on_page(chart: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict()
+    if spec.get("width") == 520 or "step" in (spec.get("width") or {}):  # a figure for paper: as wide as the page here
+        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    spec["config"] = CONFIG
+    return spec
+
+
+def by_rewind_point(tickets: list[Row], dense: list[float]) -> Any:
+    """Test accuracy against the rewind point, a line per density; nothing where there is one point."""
+    import altair as alt
+
+    points = figures.averaged(tickets)
+    order = in_order({point["rewind"] for point in points})
+    if len(order) < 2:
+        return None
+    for point in points:
+        point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
+    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
+    lines = (
+        alt.Chart(alt.Data(values=points))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
+            color=alt.Color("left:N", title="remaining", sort=lefts),
+            tooltip=["left:N", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
+        )
+    )
+    if not dense:
+        return lines.properties(width=520, height=300)
+    across = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense)}])).mark_rule(strokeDash=[2, 2])
+    return (lines + across.encode(y="accuracy:Q")).properties(width=520, height=300)
+
+
+def learning(home: Home) -> Any:
+    """What was measured at every epoch of one chosen training, beside the dense runs."""
+    import altair as alt
+
+    points = []
+    for training in home.graph:
+        for line in files.read_metrics(home.folder(training)):
+            known = {name: line[name] for name in MEASURES if isinstance(line.get(name), int | float)}
+            rounded = {name: float(f"{MEASURES[name][1] * value:.4g}") for name, value in known.items()}
+            finite = {name: value for name, value in rounded.items() if math.isfinite(value)}
+            points.append({"cell": training.slug, "epoch": line["epoch"]} | finite)
+    drawn = list(dict.fromkeys(point["cell"] for point in points))
+    measures = [name for name in MEASURES if any(name in point for point in points)]
+    if not measures:
+        return None
+    first = next((name for name in drawn if not name.startswith("dense")), drawn[0])
+    titles = [MEASURES[name][0] for name in measures]
+    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="cell: "))
+    measure = alt.param(
+        "measured", value=measures[0], bind=alt.binding_select(options=measures, labels=titles, name="measured: ")
+    )
+    return (
+        alt.Chart(alt.Data(values=points))
+        .mark_line()
+        .encode(
+            x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
+            y=alt.Y("value:Q", title=None).scale(zero=False),
+            color=alt.Color("cell:N", title=None),
+            tooltip=["cell:N", "epoch:Q", "value:Q"],
+        )
+        .transform_filter("datum.cell == cell || indexof(datum.cell, 'dense-') == 0")
+        .transform_calculate(value="datum[measured]")
+        .transform_filter("isValid(datum.value)")
+        .add_params(choice, measure)
+        .properties(width=520, height=300)
+    )
+
+
+def layers(home: Home) -> Any:
+    """What one chosen level leaves of every kernel, of the first seed that has masks; an emptied kernel in red."""
+    import altair as alt
+
+    made: dict[str, Mask] = {}
+    for training in home.graph:
+        mask = training.mask.as_made if training.mask else None
+        if mask and mask.of.origin == home.experiment.seeds[0] and home.mask(mask).exists():
+            several = f"{mask.method} " if len(home.experiment.prune.methods) > 1 else ""
+            made.setdefault(f"{several}{mask.level}", mask)
+    names = sorted(made, key=lambda name: (str(made[name].method), made[name].level.kind, made[name].level.value))
+    if not names:
+        return None
+    points = []
+    for name in names:
+        found = read_mask(home, made[name])
+        sizes = masks.kernel_sizes(found.network)
+        left = masks.remaining(found.mask, found.network)
+        points += [
+            {"level": name, "kernel": kernel, "weights": int(size), "kept": int(count),
+             "left": round(100 * count / size, 3), "of": f"{count:,} of {size:,}"}
+            for (kernel, count), size in zip(left.items(), sizes, strict=True)
+        ]  # fmt: skip
+    kernels = list(left)
+    choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))
+    base = (
+        alt.Chart(alt.Data(values=points))
+        .encode(y=alt.Y("kernel:N", sort=kernels, title=None, axis=alt.Axis(labelFontSize=10)))
+        .transform_filter("datum.level == level")
+    )
+    bars = base.mark_bar().encode(
+        x=alt.X("left:Q", title="remaining weights (%)").scale(domain=[0, 100]),
+        tooltip=["kernel:N", "weights:Q", "kept:Q", "left:Q"],
+    )
+    counts = base.mark_text(align="left", dx=3, fontSize=9).encode(
+        x=alt.X("left:Q").scale(domain=[0, 100]),
+        text="of:N",
+        color=alt.condition("datum.kept == 0", alt.value("crimson"), alt.value("#888")),
+    )
+    return (bars + counts).add_params(choice).properties(width=520, height=13 * len(kernels))
