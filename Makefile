@@ -34,7 +34,7 @@ test: lint programs
 	$(PYTEST) $(SPREAD) -m "not drill and not perf"
 
 drill: $(VENV)/.installed-test programs
-	$(PYTEST) $(SPREAD) -n $(shell echo $$(($(WORKERS) - 1))) -m drill  # they start many processes themselves
+	$(PYTEST) $(SPREAD) -m drill
 
 perf: $(VENV)/.installed-test programs
 	$(PYTEST) -q -m perf

@@ -1,4 +1,4 @@
-"""500 photographs and shards of them: real ones where they are at hand, made up ones of their size elsewhere."""
+"""Photographs, and shards of 500 of them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from tests.sweeping import lottery
 SAMPLE = Path(__file__).parents[2] / "shared/data/imagenet-sample-500.tar"
 
 
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory) -> Path:
-    """400 training and 100 test images: real ones where they are at hand, made up ones of their size elsewhere."""
-    root = tmp_path_factory.mktemp("photographs")
+def take(root: Path, count: int) -> Path:
+    """Class folders, a fifth of them test images: real photographs where they are at hand, made up ones elsewhere."""
     loose = root / "loose"
     loose.mkdir()
     if SAMPLE.exists():
         subprocess.run(["tar", "xf", SAMPLE, "-C", loose], check=True)
     else:
-        for i in range(500):
+        for i in range(count):
             smooth = np.asarray(picture(i).resize((480, 400), Image.Resampling.BICUBIC), np.float32)
             noise = np.random.default_rng(i).normal(0, 14, smooth.shape)  # as much detail as photographs have
             made = Image.fromarray(np.clip(smooth + noise, 0, 255).astype(np.uint8))
             made.save(loose / f"{i:03d}.JPEG", quality=92)
-    for i, path in enumerate(sorted(loose.iterdir())):
+    for i, path in enumerate(sorted(loose.iterdir())[:count]):
         to = root / "source" / ("val" if i % 5 == 0 else "train") / f"class{i // 5 % 10}" / path.name
         to.parent.mkdir(parents=True, exist_ok=True)
         path.rename(to)
     return root / "source"
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    return take(tmp_path_factory.mktemp("photographs"), 500)
 
 
 @pytest.fixture(scope="module")
