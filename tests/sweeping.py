@@ -54,6 +54,7 @@ def _forked(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def _run(words: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
     """In the fork: as `python -m sweep` would be started there."""
+    multiprocessing.set_start_method(None, force=True)  # the platform's, not that of this fork
     for number, path in enumerate(said, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
