@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import math
 import re
 import types
@@ -25,13 +26,15 @@ WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # va
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
     try:
-        raw = read_yaml(path.read_text())
+        text = path.read_text()
+        raw = read_yaml(text)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, dates that do not exist
         raise Refused(f"{path}: not YAML: {cut(' '.join(str(error).split()))}") from None
     if not isinstance(raw, dict):
         raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
+    _refuse_edited(text, path)
     raw.setdefault("name", path.stem)
     for override in overrides:
         _set(raw, override)
@@ -80,6 +83,26 @@ def read_yaml(text: str) -> Any:
 def dump(experiment: Experiment) -> str:
     """The complete experiment as YAML; loading it gives an equal one."""
     return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
+
+
+SEAL = "# checksum "
+
+
+def record(experiment: Experiment) -> str:
+    """The same for a results folder, sealed: what it says was asked must not change under results that are there."""
+    text = dump(experiment)
+    return f"{text}{SEAL}{_checksum(text)} of the lines above; change a file of your own, or give key.sub=value\n"
+
+
+def _refuse_edited(text: str, path: Path) -> None:
+    above, seal, rest = text.rpartition(SEAL)
+    if seal and rest.split()[:1] != [_checksum(above)]:
+        raise Refused(f"{path}: edited since it was written, so not what its results were trained with; take that "
+                      "back and give key.sub=value instead, or take out the last line of your own copy")  # fmt: skip
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dump_changes(experiment: Experiment) -> str:

@@ -108,7 +108,7 @@ def open_home(experiment: Experiment, root: Path) -> Home:
                 f"before {before.data.listing}); put them back, or give the experiment another name"
             )
         if before != experiment:
-            files.write_text(described, experiment_file.dump(experiment))
+            files.write_text(described, experiment_file.record(experiment))
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
     return Home(root, experiment)

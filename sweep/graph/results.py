@@ -60,6 +60,9 @@ def _row(home: Home, training: Training) -> Row:
         out |= {"round": training.mask.round, "mask": training.mask.as_made.name}
     if out["state"] == "done":
         result = files.read_json(folder / "result.json", RESULT)
+        if result.get("training", training.name) != training.name:
+            raise Refused(f"{folder / 'result.json'}: the result of {result['training']}; put it back, or delete the "
+                          "folder to train it again")  # fmt: skip
         names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -293,6 +294,35 @@ def test_a_damaged_experiment_file_is_refused_and_left_alone(tmp_path):
     before = (tmp_path / "experiment.yaml").read_text()
     assert str(tmp_path / "experiment.yaml") in refusal(lambda: open_home(made_up.experiment(), tmp_path))
     assert (tmp_path / "experiment.yaml").read_text() == before
+
+
+def test_a_record_that_was_edited_is_refused_and_taken_back_it_is_whole_again(tmp_path):
+    """A rate changed by hand would stand on the page over results of another one."""
+    home = open_home(made_up.experiment(), tmp_path / "small")
+    record = home.root / "experiment.yaml"
+    whole = record.read_text()
+    record.write_text(whole.replace("learning_rate: 0.1", "learning_rate: 0.4"))
+    assert record.read_text() != whole
+    for look in (lambda: load(record), lambda: open_home(made_up.experiment(), home.root)):
+        said = refusal(look)
+        assert said.startswith(f"{record}: edited since it was written") and "take that back" in said
+    copy = tmp_path / "own.yaml"
+    copy.write_text("".join(record.read_text().splitlines(keepends=True)[:-1]))
+    assert load(copy).recipe.learning_rate == 0.4, "in a file of one's own anything may be changed"
+    record.write_text(whole)
+    assert open_home(made_up.experiment(), home.root).experiment == made_up.experiment()
+
+
+def test_a_result_in_the_folder_of_another_training_is_refused(tmp_path):
+    from sweep.graph.results import collect
+
+    home = Home(tmp_path / "small", made_up.experiment())
+    one, other = (home.training(f"ticket-q0.5-k{k}-seed0") for k in ("0", "2ep"))
+    made_up.finish(home, one.slug, 0.5, training=one.name)
+    assert len(collect(home)) == 5
+    shutil.copytree(home.folder(one), home.folder(other))
+    said = refusal(lambda: collect(home))
+    assert said.startswith(f"{home.folder(other) / 'result.json'}: the result of {one.name}; put it back")
 
 
 @pytest.mark.parametrize("below", ["", "results/small"])
