@@ -23,7 +23,8 @@ dry-run: $(VENV)/.installed
 
 # Two processes more than cores: the tests of SLURM wait most of the time.
 WORKERS := $(shell echo $$(($$(nproc) + 2)))
-PYTEST := $(BIN)/python -m pytest
+# Hundreds of processes load the same code: it is compiled once, also where the environment says otherwise.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder  # in the order of tests/conftest.py
 
 quick: lint
