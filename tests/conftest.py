@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ def slurm(started_cluster, monkeypatch) -> Iterator[slurm_cluster.Cluster]:
 
 
 @pytest.fixture
-def mpiexec() -> str:
-    found = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+def mpiexec() -> Iterator[str]:
+    found, began = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"), time.time()
     need([] if found else ["mpiexec"], "a real MPI")
-    return str(found)
+    yield str(found)
+    slurm_cluster.remove_shared_memory(began)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,6 +29,19 @@ def missing_programs() -> list[str]:
     return [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
 
 
+def remove_shared_memory(since: float) -> None:
+    """What worlds of MPI left behind since then: ours, and mapped by nobody any more."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # gone in the meantime, or another user's
+            mapped += maps.read_text()
+    for path in Path("/dev/shm").glob("mpich_shm_*"):
+        with suppress(OSError):
+            found = path.stat()
+            if found.st_uid == os.getuid() and found.st_mtime >= since and str(path) not in mapped:
+                path.unlink()
+
+
 class Cluster:
     """`with Cluster() as cluster`: up. SLURM's programs find it through SLURM_CONF."""
 
@@ -35,7 +49,9 @@ class Cluster:
         self.base = Path(tempfile.mkdtemp(prefix="slm", dir="/tmp"))  # short: the names of sockets have a limit
         self.conf = self.base / "etc" / "slurm.conf"
         self.port = _free_ports()
-        self.settings = {"MaxArraySize": "1001"}
+        # MPI names its shared memory by the number of the job: that of an earlier cluster here must not come again
+        self.settings = {"MaxArraySize": "1001", "FirstJobId": str(random.randrange(1, 5_000_000))}
+        self.began = time.time()
         # daemons get little of the environment, and nothing of a SLURM job these tests may run in
         self.environment = {"PATH": PATH, "LC_ALL": "C", "HOME": str(Path.home()), "SLURM_CONF": str(self.conf)}
 
@@ -260,6 +276,7 @@ class Cluster:
                 _kill(int(process.name), signal.SIGKILL)
         for name in ("slurmdbd", "mariadbd", "munged"):
             self._stop(name, signal.SIGTERM)
+        remove_shared_memory(self.began)
         shutil.rmtree(self.base, ignore_errors=True)
 
     def _ours(self, environ: list[bytes]) -> bool:
