@@ -167,7 +167,9 @@ class Cluster:
 
     def _start_accounting(self) -> None:
         data, root = self.base / "db" / "data", ["--user=root"] if os.getuid() == 0 else []
-        self.run("mariadb-install-db", "--no-defaults", f"--datadir={data}", *root,
+        # one that starts sweeps its folder for temporary tables, also away under another that starts at that moment
+        own = f"--tmpdir={self.base}/db"
+        self.run("mariadb-install-db", "--no-defaults", f"--datadir={data}", own, *root,
                  "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")  # fmt: skip
         first = self.base / "db" / "init.sql"
         first.write_text(
@@ -177,7 +179,7 @@ class Cluster:
         )
         with open(self.base / "log" / "mariadbd.out", "w") as out:
             subprocess.Popen(
-                ["mariadbd", "--no-defaults", *root, f"--datadir={data}", f"--socket={self.base}/db/socket",
+                ["mariadbd", "--no-defaults", own, *root, f"--datadir={data}", f"--socket={self.base}/db/socket",
                  "--bind-address=127.0.0.1", f"--port={self.port + 2}", f"--pid-file={self.base}/pid/mariadbd.pid",
                  f"--log-error={self.base}/log/mariadbd.log", f"--init-file={first}", "--skip-name-resolve",
                  "--performance-schema=OFF", "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M",
