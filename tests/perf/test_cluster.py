@@ -19,7 +19,9 @@ pytestmark = pytest.mark.perf
 def test_160_cells_on_20_nodes(slurm, tmp_path, figure):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)
     file, home = sleeping(tmp_path, 1.2, cluster, 10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
-    bound = json.loads(lottery("plan", file, "--json", "--results", home.pool).stdout)["at_least_seconds"]
+    bound = json.loads(lottery("plan", file, "--on", "slurm", "--json", "--results", home.pool).stdout)[
+        "at_least_seconds"
+    ]
     submit(file, home)
     until(lambda: len(ran(home)) == 160, 300)
     lines = ran(home)

@@ -188,7 +188,7 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
 
 
 def test_24_cells_train_each_exactly_once(slurm, tmp_path):
-    """Six at a time, each on a whole node; that 160 find their places is shown with cells that sleep (test_slurm)."""
+    """Six at a time, each on a whole node; that many find their places is shown with cells that sleep (test_slurm)."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", gpus_per_cell=4, array_parallelism=6)
     prune = Prune(
         quantiles=tuple(i / 6 for i in range(6)),
