@@ -28,7 +28,8 @@ class Work:
     """One piece of long work of `total` units, of which `done` may be behind us already."""
 
     def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
-        self.label, self.total, self.first, self.quiet = label, total, done, quiet
+        self.label, self.total, self.quiet = label, total, quiet
+        self.first = self.done = done
         self.began = self.spoke = time.monotonic()
         self.bar: Progress | None = None
         self.task = TaskID(0)
@@ -55,8 +56,13 @@ class Work:
         """What happens once, such as compiling, is over: the time left is reckoned from here."""
         self.first, self.began = done, time.monotonic()
 
+    def one_more(self) -> None:
+        """Of units that are alike and counted."""
+        self.at(self.done + 1)
+
     def at(self, done: float, note: str = "") -> None:
         """So much is done; `note` is what a watcher wants to know."""
+        self.done = done
         if self.bar:
             self.bar.update(self.task, completed=done, note=note)
         elif not self.quiet and time.monotonic() - self.spoke >= LINE_SECONDS and done > self.first:

@@ -13,6 +13,7 @@ from sweep.data.feed import Resident, feed
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Data, Recipe
+from sweep.progress import Work
 from sweep.training.schedule import epoch_of
 
 WARM = 2  # batches before the measurement
@@ -31,7 +32,7 @@ class Feeding:
     busy: float  # share of this node's cores; far below 1, the disk is the limit and more cores do not help
 
 
-def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float) -> Feeding:
+def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float, work: Work) -> Feeding:
     """Reads training batches as a training does, for about so many seconds after the first few."""
     dataset = open_dataset(data)
     source = feed(dataset.train, devices, dataset.image_size, data.cache)
@@ -47,6 +48,7 @@ def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: floa
                 before, images = (time.perf_counter(), time.process_time()), 0
                 continue
             images += batch
+            work.at(min(seconds, wall + time.perf_counter() - before[0]))
             if wall + time.perf_counter() - before[0] > seconds:
                 break
         wall += time.perf_counter() - before[0]

@@ -12,10 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from sweep.data import open_dataset
+from sweep.data import Dataset, open_dataset
 from sweep.data.feed import PER_REPLICA, Resident
 from sweep.devices import Devices, first
 from sweep.experiment import Experiment
+from sweep.progress import Work
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of
 
@@ -33,38 +34,53 @@ class Scaling:
     data_wait_share: float  # of the time, spent waiting for images
 
 
-def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int) -> list[Scaling]:
+def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int, quiet: bool = False) -> list[Scaling]:
     """On 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one."""
     dataset = open_dataset(experiment.data).for_training_only()
     counts = sorted({1, devices.replicas} | {2**k for k in range(10) if 2**k < devices.replicas})
     found: list[Scaling] = []
-    for count in counts:
-        part = first(devices, count)
-        alone = experiment.recipe.batch
-        recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
-        program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, part)
-        program.load(program.network.initial(0))
-        epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
-        steps_here = min(steps, program.steps)
-        times = list(timed(program, epoch, rounds + 1, steps_here))[1:]
-        each = median(total for total, _ in times) / steps_here
-        reduce = _all_reduce(program, part) if count > 1 else 0.0
-        rate = recipe.batch / each
-        single = found[0].images_per_second if found else rate
-        found.append(
-            Scaling(
-                count,
-                recipe.batch,
-                1e3 * each,
-                rate,
-                len(dataset.train) / rate,
-                rate / (count * single),
-                1e3 * reduce,
-                reduce / each,
-                sum(wait for _, wait in times) / sum(total for total, _ in times),
-            )
-        )
+    with Work("scaling", len(counts) * (rounds + 1), quiet=quiet) as work:
+        for count in counts:
+            single = found[0].images_per_second if found else None
+            found.append(_on(first(devices, count), experiment, dataset, rounds, steps, single, work))
     return found
+
+
+def _on(
+    devices: Devices,
+    experiment: Experiment,
+    dataset: Dataset,
+    rounds: int,
+    steps: int,
+    single: float | None,
+    work: Work,
+) -> Scaling:
+    """`single`: images per second of one device, where that is known already."""
+    alone, count = experiment.recipe.batch, devices.replicas
+    recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
+    program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, devices)
+    program.load(program.network.initial(0))
+    epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
+    steps = min(steps, program.steps)
+    times = []
+    for each in timed(program, epoch, rounds + 1, steps):
+        times.append(each)
+        work.one_more()
+    del times[0]  # it compiles
+    step = median(total for total, _ in times) / steps
+    reduce = _all_reduce(program, devices) if count > 1 else 0.0
+    rate = recipe.batch / step
+    return Scaling(
+        devices=count,
+        batch=recipe.batch,
+        step_ms=1e3 * step,
+        images_per_second=rate,
+        epoch_seconds=len(dataset.train) / rate,
+        efficiency=rate / (count * (single or rate)),
+        all_reduce_ms=1e3 * reduce,
+        all_reduce_share=reduce / step,
+        data_wait_share=sum(wait for _, wait in times) / sum(total for total, _ in times),
+    )
 
 
 def timed(program: Program, epoch: Epoch, rounds: int | None, steps: int) -> Iterator[tuple[float, float]]:

@@ -16,6 +16,7 @@ from sweep.data import open_dataset
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.hardware import hardware
+from sweep.progress import Work
 from sweep.pruning.masks import by_quantile
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of
@@ -50,6 +51,7 @@ def time_steps(
     rounds: int,
     steps: int,
     rates: Callable[[str], Rates],
+    work: Work,
 ) -> list[Timing]:
     """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each.
 
@@ -62,7 +64,7 @@ def time_steps(
         recipe.batch, devices.replicas,
     )  # fmt: skip
     try:
-        first, each, busy, memory, network = _measure(experiment, devices, masks, rounds, steps)
+        first, each, busy, memory, network = _measure(experiment, devices, masks, rounds, steps, work)
     except tf.errors.ResourceExhaustedError:
         return [Timing(*known, variant, failure="out of memory") for variant in variants]
     least = rates(recipe.precision).seconds(network, recipe.batch // devices.replicas, recipe.precision)
@@ -87,7 +89,7 @@ def usual_images(size: int) -> int:
     return 50_000 if size <= 64 else 1_281_167
 
 
-def _measure(experiment, devices, masks, rounds, steps):  # type: ignore[no-untyped-def]
+def _measure(experiment, devices, masks, rounds, steps, work):  # type: ignore[no-untyped-def]
     if devices.kind == "GPU":
         tf.config.experimental.reset_memory_stats("GPU:0")
     dataset = open_dataset(experiment.data).for_training_only()
@@ -108,6 +110,7 @@ def _measure(experiment, devices, masks, rounds, steps):  # type: ignore[no-unty
         for turn in range(rounds):
             for i in np.roll(np.arange(len(programs)), turn):
                 each[i].append(seconds(programs[i], epoch, steps) / steps)
+            work.one_more()
     memory = None
     if devices.kind == "GPU":
         memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30

@@ -15,13 +15,13 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from slurm import packing
-from sweep.bench.packing import pack
+from sweep.bench.packing import Packing, pack
 from sweep.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.hardware import hardware
-from sweep.progress import console, show
+from sweep.progress import Work, console, show
 
 if TYPE_CHECKING:
     from sweep.bench.step import Timing
@@ -70,8 +70,10 @@ def step(
     where = prepare(devices)
     rates = cache(partial(measured, where))
     found: list[Timing] = []
-    for case in cases:
-        found += time_steps(case, where, (True, False) if mask else (True,), rounds, steps, rates)
+    variants = (True, False) if mask else (True,)
+    with Work("steps", len(cases) * len(variants) * rounds, quiet=json_) as work:
+        for case in cases:
+            found += time_steps(case, where, variants, rounds, steps, rates, work)
     if json_:
         print(json.dumps([asdict(timing) for timing in found], indent=1))
         return 0
@@ -111,7 +113,7 @@ def scaling(
     if data:
         source = Data("folder", path=data, image_size=size, flip=True)
         experiment = dataclasses.replace(experiment, data=source)
-    found = scale(experiment, where, rounds, steps)
+    found = scale(experiment, where, rounds, steps, quiet=json_)
     if json_:
         print(json.dumps([{"hardware": hardware(), **asdict(row)} for row in found], indent=1))
         return 0
@@ -155,7 +157,8 @@ def input_(
     from sweep.bench.feeding import measure
     from sweep.devices import prepare
 
-    found = measure(source, prepare(), batch, seconds, rate)
+    with Work("reading", seconds, quiet=json_) as work:
+        found = measure(source, prepare(), batch, seconds, rate, work)
     if json_:
         print(json.dumps({"hardware": hardware(), **asdict(found)}, indent=1))
         return 0
@@ -189,10 +192,12 @@ def packing_(
     for name, value in (("--seconds", seconds), *(("--per-gpu", count) for count in per_gpu)):
         if value <= 0:
             raise Refused(f"{name}: received {value}, expected more than 0")
-    rows = []
-    for count in sorted(set(per_gpu)):
-        rows.append(pack(asked, results / "compiled", count, seconds))
-        path = packing.record(results, rows[-1:])  # at once: more of them may not fit
+    rows: list[Packing] = []
+    with Work("packing", len(set(per_gpu)), quiet=json_) as work:
+        for count in sorted(set(per_gpu)):
+            work.at(len(rows), f"{count} at a time")
+            rows.append(pack(asked, results / "compiled", count, seconds))
+            path = packing.record(results, rows[-1:])  # at once: more of them may not fit
     several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
     if json_:
         found = [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from models import build
 from models.network import outline
@@ -71,3 +73,26 @@ def test_scaling_goes_from_one_device_to_all():
     assert one["efficiency"] == 1 and one["all_reduce_ms"] == 0
     assert two["all_reduce_ms"] > 0 and two["data_wait_share"] == 0
     assert two["efficiency"] == pytest.approx(two["images_per_second"] / (2 * one["images_per_second"]))
+
+
+SMALL = ("--model", "resnet8", "--width", "0.25", "--size", "8", "--batch", "8", "--rounds", "1", "--steps", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (("step", *SMALL), "steps"),
+        (("scaling", *SMALL), "scaling"),
+        (("input", "pictures", "--size", "8", "--batch", "4", "--seconds", "0.1"), "reading"),
+    ],
+)
+def test_every_bench_shows_how_far_it_is(words, label, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split, name in product(("train", "val"), ("cats", "dogs")):
+        folder = tmp_path / "pictures" / split / name
+        folder.mkdir(parents=True)
+        for i in range(20):
+            Image.new("RGB", (16, 16), (i, i, i)).save(folder / f"{i}.png")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    said = lottery("bench", *words).stdout
+    assert label in said and "left" in said
