@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -29,41 +30,45 @@ FORKING.set_forkserver_preload(["tests.preloaded"])
 def lottery(
     *words: object, check: int | None = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The command, in a process that has loaded TensorFlow already; with an environment of its own, in a new one."""
+    """The command; with an environment of its own, in a new process."""
+    if env is None:
+        return python("-m", "sweep", *words, check=check)
     command = [*LOTTERY, *map(str, words)]
-    if env is not None:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIME_OUT, check=False)
-    else:
-        done = _forked(command)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIME_OUT, check=False)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
 
 
-def _forked(command: list[str]) -> subprocess.CompletedProcess[str]:
+def python(flag: str, program: str, *words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """`python -m MODULE WORDS` or `python -c CODE WORDS`, in a process that has loaded TensorFlow already."""
+    command = [sys.executable, flag, program, *map(str, words)]
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
-        words = command[len(LOTTERY) :]
-        process = FORKING.Process(target=_run, args=(words, dict(os.environ), Path.cwd(), *said))
+        process = FORKING.Process(target=_run, args=(command[1:], dict(os.environ), Path.cwd(), *said))
         process.start()
         process.join(TIME_OUT)
         if process.exitcode is None:
             process.kill()
             raise subprocess.TimeoutExpired(command, TIME_OUT)
-        return subprocess.CompletedProcess(command, process.exitcode, *(path.read_text() for path in said))
+        done = subprocess.CompletedProcess(command, process.exitcode, *(path.read_text() for path in said))
+    assert check is None or done.returncode == check, done.stdout + done.stderr
+    return done
 
 
-def _run(words: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
-    """In the fork: as `python -m sweep` would be started there."""
+def _run(command: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
+    """In the fork: as a new Python would be started there."""
     multiprocessing.set_start_method(None, force=True)  # the platform's, not that of this fork
     for number, path in enumerate(said, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(here)
-    sys.argv = ["lottery", *words]
-    from sweep.__main__ import main
-
-    sys.exit(main())
+    flag, program, *words = command
+    sys.argv = [flag, *words]
+    if flag == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(program, {"__name__": "__main__"})
 
 
 def csv_of(results: Path) -> str:

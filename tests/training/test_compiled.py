@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sweep import hardware
 from sweep.training import compiled
+from tests.sweeping import python
 
 TRAIN = """
 import sys
@@ -45,19 +45,17 @@ print(program.weights().kernels.tobytes().hex()[:64])
 
 @pytest.mark.tensorflow
 def test_many_processes_fill_one_folder_and_a_later_one_compiles_nothing(tmp_path):
-    def start(how: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", TRAIN, str(tmp_path / "compiled"), how]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def run(how: str) -> str:
+        return python("-c", TRAIN, tmp_path / "compiled", how).stdout
 
-    together = [start("compiles ahead") for _ in range(2)]
-    answers = {process.communicate()[0] for process in together}
-    assert [process.returncode for process in together] == [0, 0] and len(answers) == 1
+    with ThreadPoolExecutor() as together:
+        answers = set(together.map(run, ["compiles ahead"] * 2))
+    assert len(answers) == 1
     (folder,) = (tmp_path / "compiled").iterdir()
     assert folder.name.startswith("a-GPU-tensorflow-2-")
     entries = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert entries and all(name.endswith(".pb") for name in entries)  # nothing half written is left
-    later = start("trains")
-    assert later.communicate()[0] in answers
+    assert run("trains") in answers
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == entries
 
 

@@ -7,8 +7,6 @@ what it found.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,14 +14,13 @@ import pytest
 from sweep.experiment import Recipe
 from sweep.training.schedule import groups_of, most_devices
 from tests.made_up import refusal
+from tests.sweeping import python
 
 pytestmark = pytest.mark.tensorflow
 
 
 def scenario(name: str, devices: int, **recipe) -> dict:
-    command = [sys.executable, "-m", "tests.replica_scenarios", name, str(devices), json.dumps(recipe)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = python("-m", "tests.replica_scenarios", name, devices, json.dumps(recipe))
     return json.loads(done.stdout.splitlines()[-1])
 
 

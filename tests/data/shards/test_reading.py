@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from sweep.experiment import Data
 from tests.conftest import tiny
 from tests.data.shards.conftest import SIZE
 from tests.data.shards.readers import together
-from tests.sweeping import LOTTERY, lottery
+from tests.sweeping import LOTTERY, lottery, python
 from tests.trainings import assert_nothing_is_traced_later
 
 pytestmark = pytest.mark.tensorflow
@@ -174,10 +173,7 @@ def test_every_replica_gets_its_own_equal_part_of_the_batch(jpeg):
         "    assert all(len(each) == 12 // devices.replicas for part in parts for each in part)\n"
         "    print([zlib.crc32(np.concatenate([each.numpy() for each in part]).tobytes()) for part in parts])\n"
     )
-    said = [
-        subprocess.run([sys.executable, "-c", script, str(jpeg), devices], capture_output=True, text=True, check=True)
-        for devices in ("1", "4")
-    ]
+    said = [python("-c", script, jpeg, devices) for devices in (1, 4)]
     assert said[0].stdout == said[1].stdout and len(said[0].stdout.splitlines()) == 5
 
 
@@ -197,8 +193,7 @@ def test_memory_stays_flat_over_many_epochs(jpeg):
         "    if epoch in (19, 59):\n"
         "        print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('RssAnon')))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(jpeg)], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
+    before, after = map(int, python("-c", script, jpeg).stdout.split())
     assert after - before < 8_000  # kB
 
 
