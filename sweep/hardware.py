@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,9 +33,24 @@ def visible_gpus() -> list[str]:
 
 
 def circumstances() -> dict[str, str]:
-    """On what a result was obtained."""
-    return {"hardware": hardware(), "driver": _asked("driver_version").partition("\n")[0].strip(),
-            "tensorflow": _version("tensorflow"), "version": _version("lottery-sweep")}  # fmt: skip
+    """When and on what a result was obtained."""
+    return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "hardware": hardware(),
+            "driver": _asked("driver_version").partition("\n")[0].strip(), "tensorflow": _version("tensorflow"),
+            "version": _version("lottery-sweep"), "commit": _commit()}  # fmt: skip
+
+
+@cache
+def _commit() -> str:
+    """Of the checkout that this runs from; empty where it was installed."""
+    here = Path(__file__).parents[1]
+    if not (here / ".git").exists():
+        return ""
+    words = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    try:
+        asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 def _version(package: str) -> str:

@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slurm.status import states
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
@@ -69,6 +71,12 @@ def _run(command: list[str], environment: dict[str, str], here: Path, *said: Pat
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
         exec(program, {"__name__": "__main__"})
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands draw bars and colours from now on."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
 
 
 def csv_of(results: Path) -> str:

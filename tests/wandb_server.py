@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import re
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 ENTITY = {"id": "e", "name": "lab"}
+TIME = "2026-01-01T00:00:00Z"
 PROJECT = {"id": "p", "name": "lottery-sweep", "entity": ENTITY}
 
 
@@ -127,6 +129,26 @@ class Handler(BaseHTTPRequestHandler):
         view = {"id": f"v-{name}", "displayName": asked["displayName"], "spec": asked["spec"]}
         self.server.views[name] = view
         return {"upsertView": {"view": {"id": view["id"], "name": name}, "inserted": new}}
+
+    def on_GetProjects(self, _: dict[str, Any]) -> dict[str, Any]:
+        node = {"__typename": "Project", "id": "p", "name": PROJECT["name"], "entityName": "lab", "createdAt": TIME,
+                "isBenchmark": False, "user": None}  # fmt: skip
+        return {"models": {"pageInfo": {"endCursor": None, "hasNextPage": False}, "edges": [{"node": node}]}}
+
+    def on_upsertView(self, asked: dict[str, Any]) -> dict[str, Any]:  # of a Report
+        known = {view["id"]: name for name, view in self.server.views.items()}
+        name = known.get(asked["id"], asked["name"])
+        given = asked["id"] or base64.b64encode(f"View:{len(known)}".encode()).decode()  # as the address spells it
+        project = {"id": "p", "name": asked["projectName"], "entityName": asked["entityName"]}
+        parts = {key: asked[key] for key in ("displayName", "description", "spec")}
+        self.server.views[name] = {"id": given, "name": name, "project": project, **parts}
+        return {
+            "upsertView": {"view": self.server.views[name] | {"updatedAt": TIME}, "inserted": name == asked["name"]}
+        }
+
+    def on_SpecificReport(self, asked: dict[str, Any]) -> dict[str, Any]:
+        found = (view for view in self.server.views.values() if view["id"] == asked["reportId"])
+        return {"view": next(found) | {"createdAt": TIME, "updatedAt": TIME}}
 
     def on_View(self, asked: dict[str, Any]) -> dict[str, Any]:
         found = self.server.views.get(asked["viewName"])

@@ -6,8 +6,7 @@ import json
 import os
 import time
 from dataclasses import asdict
-from itertools import combinations
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
@@ -18,11 +17,11 @@ from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, ope
 from sweep.cli.say import failed
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
-from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
-from sweep.graph.training import Mask, Training
+from sweep.graph.mask_file import Found
+from sweep.graph.training import Training
 from sweep.progress import console, duration
-from sweep.pruning import compare as comparing
 from sweep.pruning.masks import kernel_sizes, remaining
+from sweep.report.overlaps import found_in, made, pairs, title
 from sweep.work.worker import Failure, Worker
 
 LEAST = 3  # kernels that are named
@@ -68,13 +67,6 @@ def masks(
     return failed(failures)
 
 
-def made(home: Home) -> list[Mask]:
-    """The masks of the experiment that are there or can be made from files, each once, in the order of the plan."""
-    found = [one.mask.as_made for one in home.graph if one.mask]
-    asked = {mask.name: mask for mask in found if mask.arrangement == "found"}
-    return [mask for mask in asked.values() if can_make(home, mask)]
-
-
 def summary(home: Home, dense: Training) -> None:
     """Accuracy of a dense run and what each mask of its seed leaves."""
     result = files.read_json(home.folder(dense) / "result.json", RESULT)
@@ -82,13 +74,7 @@ def summary(home: Home, dense: Training) -> None:
     console.print(f"dense run, seed {dense.seed}: test accuracy {result['test']['top1']:.2%}, {took}", markup=False)
     for mask in made(home):
         if mask.of.origin == dense.seed:
-            console.print(f"  {_title(mask)}: {_said(_found(home, mask))}")
-
-
-def _title(mask: Mask) -> str:
-    words = [str(mask.method)] if str(mask.method) != "magnitude" else []
-    words += [str(mask.level)]
-    return " ".join(words + ([f"round {mask.round}, {mask.of.kind} {mask.of.begin}"] if mask.within else []))
+            console.print(f"  {title(mask, seed=False)}: {_said(found_in(home, mask))}")
 
 
 def _said(found: Found) -> str:
@@ -105,28 +91,21 @@ def _said(found: Found) -> str:
     )
 
 
-def _found(home: Home, mask: Mask) -> Found:
-    return read_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
-
-
 def _compare(home: Home, as_json: bool) -> int:
     """Pairs of equal density that differ in seed, method, round or point."""
-    there = [(mask, _found(home, mask)) for mask in made(home)]
-    rows: list[dict[str, Any]] = []
-    for (one, a), (other, b) in combinations(there, 2):
-        if a.mask.size == b.mask.size and abs(a.density - b.density) < 1e-3:
-            found = comparing.overlap(a.mask, b.mask, kernel_sizes(a.network))
-            names = {"one": f"{_title(one)} seed {one.of.origin}", "other": f"{_title(other)} seed {other.of.origin}"}
-            rows.append({**names, "density": a.density, **asdict(found)})
+    found = pairs(home, made(home))
     if as_json:
+        rows = [
+            {"one": pair.one, "other": pair.other, "density": pair.density, **asdict(pair.overlap)} for pair in found
+        ]
         print(json.dumps(rows, indent=1))
         return 0
-    if not rows:
+    if not found:
         raise Refused(f"{home.root}: no two masks of one density yet; expected several seeds, methods or points")
     table = Table("mask", "and", "remaining", "shared", "chance, counts per kernel", "chance")
-    for row in rows:
-        shares = (f"{row[key]:.1%}" for key in ("density", "shared", "chance_in_kernels", "chance"))
-        table.add_row(row["one"], row["other"], *shares)
+    for pair in found:
+        shares = (pair.density, pair.overlap.shared, pair.overlap.chance_in_kernels, pair.overlap.chance)
+        table.add_row(pair.one, pair.other, *(f"{share:.1%}" for share in shares))
     progress.show(table)
     return 0
 

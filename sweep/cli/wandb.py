@@ -9,6 +9,7 @@ from cyclopts import App
 
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.errors import Refused
+from sweep.graph.results import collect
 from sweep.progress import console
 
 app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext")
@@ -39,8 +40,24 @@ def dashboard(experiment: ExperimentName, *overrides: Override, results: Results
 
     Example: lottery wandb dashboard cifar10_resnet20 track.mode=online
     """
-    from sweep.tracking.dashboard import publish
+    from sweep.tracking.dashboard import publish_workspace
 
-    path, url = publish(read_home(experiment, overrides, results))
+    path, url = publish_workspace(read_home(experiment, overrides, results))
     console.print(f"the dashboard is at {url}" if url else f"no server was asked; the dashboard is described in {path}")
+    return 0
+
+
+@app.command
+def report(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
+    """Make a Report of the sweep on the wandb server, or bring it up to date; without a server, write it to a file.
+
+    Its first lines are those of report.html: the answer, the verdict of every ticket, the rule.
+    Example: lottery wandb report cifar10_resnet20 track.mode=online
+    """
+    from sweep.report.words import in_markdown
+    from sweep.tracking.dashboard import publish_report
+
+    home = read_home(experiment, overrides, results)
+    path, url = publish_report(home, in_markdown(collect(home)))
+    console.print(f"the report is at {url}" if url else f"no server was asked; the report is described in {path}")
     return 0

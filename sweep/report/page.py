@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import platform
 import shlex
 from collections import Counter
@@ -23,9 +24,11 @@ from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.figures import NAMES
-from sweep.report.published import SOURCE, differences, published
-from sweep.report.verdict import MARGIN, Estimate, Verdict, answer, beaten, power, rule, verdicts
+from sweep.report.overlaps import groups, made, pairs
+from sweep.report.published import SOURCE, beside, differences, published
+from sweep.report.verdict import MARGIN, Verdict, answer, beaten, power, rule, verdicts
 
+MASKS = 200  # at most, that are held against each other
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -34,9 +37,10 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
     found, where = verdicts(rows, margin), states(home)
     drawn = charts(home, rows)
     sections = [
-        _answer(found, rows, where, margin),
+        _answer(home, found, rows, where, margin),
         _verdict_table(found),
         _controls(rows),
+        _published(home, rows),
         _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
         _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds."),
@@ -49,6 +53,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         ),
         _figure("learning", drawn, "Epoch by epoch", "Choose a cell and what was measured; the dense runs beside it."),
         _figure("layers", drawn, "What is left of every kernel", "Weights that the mask keeps; red: none."),
+        _overlaps(home),
         _cost(home, rows),
         _failures(where),
         _how(home),
@@ -76,13 +81,16 @@ def _question(home: Home) -> str:
     return html.escape(f"Which sparse subnetworks of {network}, rewound to which epoch, train as well as the whole?")
 
 
-def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: float) -> str:
+def _answer(home: Home, found: list[Verdict], rows: list[Row], where: list[State], margin: float) -> str:
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     said = (
         f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
         if dense
         else "No dense run yet."
     )
+    images = {number for result in _results(home) if (number := result.get("test_images"))}
+    if dense and len(images) == 1:
+        said += f" {noise(mean(dense), images.pop())}"
     open_ = [state for state in where if state.state not in ("done", "skipped")]
     parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>']
     if control := beaten(found):
@@ -97,6 +105,11 @@ def _answer(found: list[Verdict], rows: list[Row], where: list[State], margin: f
         parts.append(f"<p>{html.escape(said)}</p>")
     parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
     return "\n".join(parts)
+
+
+def _results(home: Home) -> list[dict[str, Any]]:
+    paths = [home.folder(training) / "result.json" for training in home.graph]
+    return [files.read_json(path, RESULT) for path in paths if path.exists()]
 
 
 def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
@@ -120,7 +133,7 @@ def _curves_caption(home: Home) -> str:
 def _verdict_table(found: list[Verdict]) -> str:
     rows = [
         (
-            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _percent(one.accuracy),
+            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy),
             f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
         )
         for one in found
@@ -149,6 +162,30 @@ def _controls(rows: list[Row]) -> str:
     return _table(
         "Controls beside their tickets", ("control", "method", "remaining", "rewind", "control", "ticket"), lines
     )
+
+
+def _published(home: Home, rows: list[Row]) -> str:
+    lines = [
+        (
+            NAMES[one.kind].format(k=one.rewind), f"{one.density:.2%}", f"{median(one.ours):.2%} ({len(one.ours)})",
+            f"{one.published.median:.2%} ({one.published.least:.2%} to {one.published.greatest:.2%})",
+            f"{100 * one.deviation:+.2f}", "inside" if one.inside else "outside",
+        )
+        for one in beside(home.experiment, rows)
+    ]  # fmt: skip
+    head = ("training", "remaining", "ours, median (seeds)", "published (range)", "points", "their range")
+    return _table("Beside published figures", head, lines)
+
+
+def _overlaps(home: Home) -> str:
+    there = [mask for mask in made(home) if home.mask(mask).exists()][:MASKS]
+    lines = [
+        (one.differ, f"{one.density:.2%}", str(one.pairs), *(f"{share:.1%}" for share in
+         (one.shared, one.chance_in_kernels, one.chance)))
+        for one in groups(pairs(home, there))
+    ]  # fmt: skip
+    head = ("masks that differ in", "remaining", "pairs", "shared", "by chance, counts per kernel", "by chance")
+    return _table("What masks share", head, lines)
 
 
 def _cost(home: Home, rows: list[Row]) -> str:
@@ -203,9 +240,39 @@ def _how(home: Home) -> str:
     return (
         "<h2>How this was obtained</h2>\n"
         f"<pre>{html.escape(f'lottery sweep {folder}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
+        f"<p>{html.escape(_circumstances(home))}</p>\n"
         f"<p>Report written with {html.escape(versions)}.</p>\n"
         f"<details open><summary>experiment.yaml, what is not as by default</summary><pre>{changed}</pre></details>\n"
         f"<details><summary>experiment.yaml, every field</summary><pre>{whole}</pre></details>"
+    )
+
+
+def _circumstances(home: Home) -> str:
+    """When, on what and with which code the results were obtained, as far as they say."""
+    there = _results(home)
+    known = {name: sorted({str(one[name]) for one in there if one.get(name)}) for name in
+             ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
+    if not known["hardware"]:
+        return "Nothing is trained yet."
+    dates = " to ".join(dict.fromkeys((known["date"][0], known["date"][-1]))) if known["date"] else ""
+    words = [f"{title} {' and '.join(known[name])}" for name, title in
+             (("driver", "driver"), ("tensorflow", "TensorFlow"), ("version", "lottery-sweep"), ("commit", "commit"))
+             if known[name]]  # fmt: skip
+    return f"Trained {dates + ' ' if dates else ''}on {', '.join([' and '.join(known['hardware']), *words])}."
+
+
+def noise(accuracy: float, images: int) -> str:
+    """
+    What the choice of test images alone gives: accuracies p of two trainings on n images each differ by
+    1.96 √(2 p (1 − p) / n) in one case of twenty, if their errors have nothing in common.
+
+    >>> noise(0.97, 359)
+    'One of the 359 test images is 0.28 points; between two single trainings, less than 2.5 points may be chance.'
+    """
+    points = 100 * 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / images)
+    return (
+        f"One of the {images:,} test images is {100 / images:.2g} points; between two single trainings, less than "
+        f"{points:.1f} points may be chance."
     )
 
 
@@ -219,9 +286,3 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], e
     body = "\n".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in ready)
     heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
     return f'<h2>{html.escape(title)}</h2>\n<div class="wide tall"><table><tr>{heads}</tr>\n{body}\n</table></div>'
-
-
-def _percent(value: Estimate) -> str:
-    if not value.seeds:
-        return "–"
-    return f"{value.mean:.2%}" + (f" ± {100 * value.half:.2f}" if value.half is not None else "")

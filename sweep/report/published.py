@@ -7,10 +7,13 @@ greatest of three trials.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from sweep.experiment import Experiment
+from sweep.experiment import Experiment, Point
+from sweep.graph.results import Row
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
 SOURCE = "Renda, Frankle and Carbin 2020, one-shot weight rewinding, median and range of three trials"
@@ -20,6 +23,8 @@ RECIPE = {
     "weight_decay": 1e-4,
 }  # fmt: skip
 METHOD = "magnitude"  # over all kernels together
+METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "finetune": "fine-tune", "fresh": "random-reinit"}
+SAME = 1e-3  # densities that differ by less are one
 
 
 @dataclass(frozen=True)
@@ -35,20 +40,61 @@ def published(experiment: Experiment) -> list[Published]:
     """Weight rewinding of this network on this data, at the published rewind epochs nearest to ours; or nothing."""
     if not _theirs(experiment) or differences(experiment):
         return []
+    there = _read(experiment.model.name, METHODS["ticket"])
+    wanted = {min((one.rewind_epoch for one in there), key=lambda k: abs(k - ours)) for ours in _epochs(experiment)}
+    return [one for one in there if one.rewind_epoch in wanted]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A published figure and ours."""
+
+    kind: str
+    density: float
+    rewind: str
+    ours: list[float]  # of every seed
+    published: Published
+
+    @property
+    def deviation(self) -> float:
+        return median(self.ours) - self.published.median
+
+    @property
+    def inside(self) -> bool:
+        return self.published.least <= round(median(self.ours), 4) <= self.published.greatest
+
+
+def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
+    """Every kind of one-shot training that was published too; nothing where the recipe is another."""
+    if not _theirs(experiment) or differences(experiment):
+        return []
+    groups: dict[tuple[str, float, str], list[float]] = {}
+    for row in rows:
+        if (
+            row.kind in METHODS
+            and row.round == 1
+            and row.method == METHOD
+            and row.density
+            and row.test_top1 is not None
+        ):
+            groups.setdefault((row.kind, row.density, row.rewind), []).append(row.test_top1)
+    out = []
+    for (kind, density, rewind), ours in groups.items():
+        for one in _read(experiment.model.name, METHODS[kind]):
+            if abs(one.density - density) < SAME and str(Point(one.rewind_epoch, "ep")) == rewind:
+                out.append(Beside(kind, density, rewind, ours, one))
+    return sorted(out, key=lambda one: (-one.density, list(METHODS).index(one.kind), one.published.rewind_epoch))
+
+
+def _read(network: str, method: str) -> list[Published]:
     with open(FILE, newline="") as f:
-        rows = [
-            row for row in csv.DictReader(f)
-            if row["network"] == experiment.model.name and row["method"] == "weight-rewind"
+        return [
+            Published(
+                int(row["rewind_epoch"]), float(row["density"]), float(row["accuracy_median"]),
+                float(row["accuracy_min"]), float(row["accuracy_max"]),
+            )
+            for row in csv.DictReader(f) if (row["network"], row["method"]) == (network, method)
         ]  # fmt: skip
-    there = {int(row["rewind_epoch"]) for row in rows}
-    wanted = {min(there, key=lambda k: abs(k - ours)) for ours in _epochs(experiment)} if there else set()
-    return [
-        Published(
-            int(row["rewind_epoch"]), float(row["density"]), float(row["accuracy_median"]),
-            float(row["accuracy_min"]), float(row["accuracy_max"]),
-        )
-        for row in rows if int(row["rewind_epoch"]) in wanted
-    ]  # fmt: skip
 
 
 def differences(experiment: Experiment) -> list[str]:

@@ -40,6 +40,11 @@ class Estimate:
     seeds: int
     half: float | None  # half of the interval's width
 
+    def __str__(self) -> str:
+        if not self.seeds:
+            return "–"
+        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
+
     @property
     def low(self) -> float | None:
         return None if self.half is None else self.mean - self.half

@@ -1,12 +1,13 @@
-"""The wandb workspace of a sweep, as code: what it shows is a function of the experiment.
+"""A sweep on the wandb server, as code: its workspace and its Report show what the page shows.
 
-Online it is made once and brought up to date from then on; `report/dashboard.json` says where it is. Without a server
-the same file holds its definition, as wandb's own client would have sent it.
+Online each is made once and brought up to date from then on; a file in the report's folder says where it is. Without a
+server the same file holds its definition, as wandb's own client would have sent it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,73 +17,104 @@ from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.tracking.runs import hindrance
 
-FIGURES = ["heatmap", "accuracy"]  # of the sweep's summary run
+FIGURES = ["heatmap", "accuracy", "instability"]  # of the sweep's summary run
+LEARNING = ("validation_top1", "train_top1", "validation_top5", "validation_loss", "train_loss", "learning_rate")
+SPEED = {"images_per_second": "images per second", "data_wait_share": "share of the time spent waiting for data"}
+RUNS = 200  # that a panel shows
+
+
+def publish_workspace(home: Home) -> tuple[Path, str]:
+    """The file that describes the workspace, and its address; empty where no server was asked."""
+    return _publish(home, "dashboard", lambda entity: workspace(home.experiment, entity))
+
+
+def publish_report(home: Home, words: str) -> tuple[Path, str]:
+    """The same for the Report; `words`: what it says above its panels, in Markdown."""
+    return _publish(home, "wandb-report", lambda entity: report(home.experiment, entity, words))
 
 
 def workspace(experiment: Experiment, entity: str) -> Any:
-    """Accuracy against density, heat map, learning curves and cost of all runs of the experiment."""
-    import wandb_workspaces.reports.v2 as panels
     import wandb_workspaces.workspaces as workspaces
+
+    return workspaces.Workspace(
+        entity=entity,
+        project=experiment.track.project,
+        name=experiment.name,
+        sections=[workspaces.Section(name=name, panels=made, is_open=True) for name, made in views().items()],
+        settings=workspaces.WorkspaceSettings(x_axis="epoch"),
+        runset_settings=workspaces.RunsetSettings(filters=_runs(experiment)),
+    )
+
+
+def report(experiment: Experiment, entity: str, words: str) -> Any:
+    import wandb_workspaces.reports.v2 as reports
+
+    runs = reports.Runset(name=experiment.name, filters=_runs(experiment))  # of the project that the report is in
+    blocks: list[Any] = [reports.MarkdownBlock(words)]
+    for title, made in views().items():
+        blocks += [reports.H2(title), reports.PanelGrid(runsets=[runs], panels=made)]
+    return reports.Report(
+        project=experiment.track.project, entity=entity, title=experiment.name, blocks=blocks, width="fluid"
+    )
+
+
+def views() -> dict[str, list[Any]]:
+    """Panels by the heading they stand under."""
+    import wandb_workspaces.reports.v2 as panels
 
     density, rewind = panels.Config("density"), panels.Config("rewind")
     accuracy = panels.SummaryMetric("test_top1")
-    sections = {
+
+    def curve(name: str, title: str) -> Any:
+        return panels.LinePlot(title=title, x="epoch", y=[name], max_runs_to_show=RUNS)
+
+    return {
         "Which tickets match the dense network?": [
             panels.ScatterPlot(
                 title="test accuracy and remaining weights; colour: rewind point", x=density, y=accuracy, z=rewind
+            ),
+            panels.ScatterPlot(
+                title="test accuracy and rewind point; colour: remaining weights", x=rewind, y=accuracy, z=density
             ),
             panels.ParallelCoordinatesPlot(
                 title="rewind point, remaining weights, test accuracy",
                 columns=[panels.ParallelCoordinatesPlotColumn(metric) for metric in (rewind, density, accuracy)],
             ),
-            panels.MediaBrowser(title="heat map and curves", media_keys=FIGURES),
+            panels.MediaBrowser(title="heat map, curves, instability", media_keys=FIGURES),
         ],
-        "Learning curves": [
-            panels.LinePlot(title=name, x="epoch", y=[name], max_runs_to_show=200)
-            for name in ("validation_top1", "train_loss", "learning_rate")
-        ],
+        "Learning curves": [curve(name, name) for name in LEARNING],
         "Cost": [
-            panels.BarPlot(title="seconds of training", metrics=["seconds"], max_runs_to_show=200),
-            *(
-                panels.LinePlot(title=title, x="epoch", y=[name], max_runs_to_show=200)
-                for name, title in (
-                    ("images_per_second", "images per second"),
-                    ("data_wait_share", "share of the time spent waiting for data"),
-                )
-            ),
+            panels.BarPlot(title="seconds of training", metrics=["seconds"], max_runs_to_show=RUNS),
+            *(curve(name, title) for name, title in SPEED.items()),
         ],
     }
-    return workspaces.Workspace(
-        entity=entity,
-        project=experiment.track.project,
-        name=experiment.name,
-        sections=[workspaces.Section(name=name, panels=list(made), is_open=True) for name, made in sections.items()],
-        settings=workspaces.WorkspaceSettings(x_axis="epoch"),
-        runset_settings=workspaces.RunsetSettings(filters=f"Group = '{experiment.name}'"),
-    )
 
 
-def publish(home: Home) -> tuple[Path, str]:
-    """The file that describes the dashboard, and its address; empty where no server was asked."""
-    track, path = home.experiment.track, home.report / "dashboard.json"
+def _runs(experiment: Experiment) -> str:
+    return f"Group = '{experiment.name}'"
+
+
+def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, str]:
+    track, path = home.experiment.track, home.report / f"{name}.json"
     if track.mode != "online" or hindrance():
-        made = workspace(home.experiment, track.entity or "entity")
         # what `save` sends; the library has no public way to have it without a server
-        spec = made._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        files.write_json(path, {"name": made.name, "project": made.project, "spec": spec})
+        spec = make(track.entity or "entity")._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        files.write_json(path, {"name": home.experiment.name, "project": track.project, "spec": spec})
         return path, ""
     import wandb
-    import wandb_workspaces.workspaces as workspaces
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError  # no wandb.Error
 
     before = json.loads(path.read_text()).get("url") if path.exists() else None
     try:
-        made = workspace(home.experiment, track.entity or str(wandb.Api().default_entity))
-        if before:
-            there = workspaces.Workspace.from_url(before)
-            there.sections, there.runset_settings, there.settings = made.sections, made.runset_settings, made.settings
+        made = make(track.entity or str(wandb.Api().default_entity))
+        if before:  # as it is there, with what it shows from here
+            there = type(made).from_url(before)
+            for part in ("sections", "runset_settings", "settings", "blocks"):
+                if hasattr(made, part):
+                    setattr(there, part, getattr(made, part))
             made = there
         made.save()
-    except (ValueError, wandb.Error) as error:
-        raise Refused(f"wandb: {' '.join(str(error).split())[:300]}; to make a new dashboard delete {path}") from error
-    files.write_json(path, {"name": made.name, "project": made.project, "url": made.url})
-    return path, made.url
+    except (ValueError, wandb.Error, WandbApiFailedError) as error:
+        raise Refused(f"wandb: {' '.join(str(error).split())[:300]}; to make it anew delete {path}") from error
+    files.write_json(path, {"name": home.experiment.name, "project": track.project, "url": made.url})
+    return path, str(made.url)

@@ -107,6 +107,7 @@ def result_of(
         "trainings_per_gpu": program.devices.sharing,
         "norm_images": program.recipe.norm_images or program.recipe.batch,
         "fingerprint": fingerprint,
+        "test_images": len(program.dataset.test),
         **circumstances(),
     }
     if mask:

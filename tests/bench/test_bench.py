@@ -12,7 +12,7 @@ from PIL import Image
 
 from models import build
 from models.network import outline
-from tests.sweeping import lottery
+from tests.sweeping import lottery, on_a_terminal
 
 pytestmark = pytest.mark.tensorflow
 
@@ -93,6 +93,6 @@ def test_every_bench_shows_how_far_it_is(words, label, tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         for i in range(20):
             Image.new("RGB", (16, 16), (i, i, i)).save(folder / f"{i}.png")
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    on_a_terminal(monkeypatch)
     said = lottery("bench", *words).stdout
     assert label in said and "left" in said

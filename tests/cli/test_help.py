@@ -40,7 +40,7 @@ COMMANDS = [
     "dry-run", "check", "train", "masks", "sweep",
     "plan", "status", "weights", "report", "sbatch", "supervise", "rescue", "retry",
     "cancel",    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing",
-    "wandb sync", "wandb dashboard",
+    "wandb sync", "wandb dashboard", "wandb report",
     "data prepare", "data inspect",
 ]  # fmt: skip
 

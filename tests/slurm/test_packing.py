@@ -13,7 +13,7 @@ from sweep.experiment import Cluster
 from tests import made_up
 from tests.sleeping import SMALL, ran, sleeping, submit
 from tests.slurm_cluster import until
-from tests.sweeping import lottery
+from tests.sweeping import lottery, on_a_terminal
 
 AUTO = Cluster(nodes=2, gpus_per_node=4, trainings_per_gpu="auto", trainings_per_task="auto")
 
@@ -87,9 +87,8 @@ def test_a_sweep_with_auto_is_submitted_with_what_was_measured(slurm, tmp_path):
 def test_what_the_bench_measures_is_what_auto_takes(tiny_file, tmp_path, monkeypatch):
     words = ("seeds=[0]", "cluster.trainings_per_gpu=auto", "cluster.trainings_per_task=auto", "--results", tmp_path)
     assert "run lottery bench packing" in lottery("plan", tiny_file, *words, "--on", "slurm", check=2).stderr
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    on_a_terminal(monkeypatch)
     said = lottery("bench", "packing", tiny_file, "--per-gpu", 1, 2, "--seconds", 0.5, "--results", tmp_path).stdout
-    monkeypatch.delenv("FORCE_COLOR")
     assert "auto takes" in said and "2 at a time" in said and "left" in said
     found = packing.measured(tmp_path)
     assert [row.per_gpu for row in found] == [1, 2] and all(row.images_per_second > 0 for row in found)

@@ -11,6 +11,8 @@ import pytest
 from sweep.errors import Refused
 from sweep.experiment import Track
 from sweep.graph.home import Home, open_home
+from sweep.graph.results import collect
+from sweep.report.words import in_markdown
 from sweep.tracking import dashboard
 from sweep.tracking import runs as tracking
 from tests import made_up
@@ -49,7 +51,7 @@ def test_without_a_server_the_file_holds_what_wandb_can_read(mode, tmp_path):
     from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
     made = home(tmp_path, mode)
-    path, url = dashboard.publish(made)
+    path, url = dashboard.publish_workspace(made)
     written = json.loads(path.read_text())
     assert (url, written["name"]) == ("", made.experiment.name)
     WorkspaceViewspec.model_validate(written["spec"])
@@ -66,7 +68,7 @@ def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
     logged = {"epoch", "validation_top1", "train_loss", "learning_rate", "images_per_second", "data_wait_share"}
     summary = set(tracking._flat(json.loads((folder / "result.json").read_text())))
     config = {"density", "rewind"}
-    spec = json.loads(dashboard.publish(made)[0].read_text())["spec"]
+    spec = json.loads(dashboard.publish_workspace(made)[0].read_text())["spec"]
     names = {name.removeprefix("summary:").removeprefix("config:").removesuffix(".value") for name in shown(spec)}
     assert logged | config | {"test_top1", "seconds", "heatmap", "accuracy"} <= names | {"epoch"}
     assert {"test_top1", "seconds"} <= summary
@@ -74,26 +76,57 @@ def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
 
 def test_online_it_is_made_once_and_then_brought_up_to_date(server, tmp_path):
     made = home(tmp_path, "online")
-    _, url = dashboard.publish(made)
+    _, url = dashboard.publish_workspace(made)
     assert url.startswith(server.url) and len(server.views) == 1
     (view,) = server.views.values()
     assert view["displayName"] == made.experiment.name and "summary:test_top1" in shown(json.loads(view["spec"]))
     view["spec"] = view["spec"].replace("Learning curves", "An older heading")
-    assert dashboard.publish(made)[1] == url
+    assert dashboard.publish_workspace(made)[1] == url
     (view,) = server.views.values()
     assert "Learning curves" in view["spec"] and "An older heading" not in view["spec"]
 
 
 def test_a_dashboard_that_was_deleted_on_the_server_is_refused_with_what_to_do(server, tmp_path):
     made = home(tmp_path, "online")
-    dashboard.publish(made)
+    dashboard.publish_workspace(made)
     server.views.clear()
-    with pytest.raises(Refused, match=r"not found.*to make a new dashboard delete .*dashboard.json"):
-        dashboard.publish(made)
+    with pytest.raises(Refused, match=r"not found.*to make it anew delete .*dashboard.json"):
+        dashboard.publish_workspace(made)
 
 
 def test_without_a_key_it_goes_to_the_file(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    path, url = dashboard.publish(home(tmp_path, "online"))
+    path, url = dashboard.publish_workspace(home(tmp_path, "online"))
     assert url == "" and "spec" in json.loads(path.read_text())
+
+
+def test_the_report_says_what_the_page_says_and_shows_the_views_of_the_workspace(tmp_path):
+    from wandb_workspaces.reports.v2.internal import Spec
+
+    made = home(tmp_path, "offline")
+    made_up.finish(made, "dense-seed0", 0.9)
+    ticket = made_up.tickets(made)[0]
+    made_up.finish(made, ticket, 0.895, density=0.5, kept=1, prunable=2, threshold=0.1)
+    words = in_markdown(collect(made))
+    assert (
+        words.startswith("Nothing can be said about spread from one seed.") and "| 50.00% | 0 | 1 | 89.50% |" in words
+    )
+    path, url = dashboard.publish_report(made, words)
+    spec = json.loads(path.read_text())["spec"]
+    Spec.model_validate(spec)
+    said = json.dumps(spec)
+    for name in ("Nothing can be said about spread", "config:density.value", "summary:test_top1", "heatmap",
+                 "validation_loss", "Learning curves"):  # fmt: skip
+        assert name in said
+    assert url == ""
+
+
+def test_a_report_is_made_once_on_the_server_and_then_brought_up_to_date(server, tmp_path):
+    made = home(tmp_path, "online")
+    _, url = dashboard.publish_report(made, "Nothing yet.")
+    (view,) = server.views.values()
+    assert url.startswith(server.url) and view["displayName"] == made.experiment.name and "Nothing yet." in view["spec"]
+    assert dashboard.publish_report(made, "All done.")[1] == url
+    (view,) = server.views.values()
+    assert "All done." in view["spec"] and "Nothing yet." not in view["spec"]

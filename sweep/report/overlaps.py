@@ -1,0 +1,84 @@
+"""Masks of one density held against each other: what they share, and what chance would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean
+
+from sweep.graph.home import Home
+from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
+from sweep.graph.training import Mask
+from sweep.pruning.compare import Overlap, overlap
+from sweep.pruning.masks import kernel_sizes
+
+SAME = 1e-3  # densities that differ by less are one
+
+
+@dataclass(frozen=True)
+class Pair:
+    one: str
+    other: str
+    differ: str  # in what: seed, method, round, point
+    density: float
+    overlap: Overlap
+
+
+@dataclass(frozen=True)
+class Group:
+    """The mean over pairs of one density that differ in the same."""
+
+    differ: str
+    density: float
+    pairs: int
+    shared: float
+    chance_in_kernels: float
+    chance: float
+
+
+def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
+    there = [(mask, found_in(home, mask)) for mask in masks]
+    return [
+        Pair(title(one), title(other), _differ(one, other), a.density, overlap(a.mask, b.mask, kernel_sizes(a.network)))
+        for (one, a), (other, b) in combinations(there, 2)
+        if a.mask.size == b.mask.size and abs(a.density - b.density) < SAME
+    ]
+
+
+def groups(found: Sequence[Pair]) -> list[Group]:
+    """In the order of what differs, then from many weights to few."""
+    alike: dict[tuple[str, float], list[Pair]] = {}
+    for pair in found:
+        alike.setdefault((pair.differ, round(pair.density, 3)), []).append(pair)
+    out = []
+    for (differ, _), some in sorted(alike.items(), key=lambda item: (item[0][0], -item[0][1])):
+        means = (mean(getattr(p.overlap, name) for p in some) for name in ("shared", "chance_in_kernels", "chance"))
+        out.append(Group(differ, mean(p.density for p in some), len(some), *means))
+    return out
+
+
+def made(home: Home) -> list[Mask]:
+    """The masks of the experiment that are there or can be made from files, each once, in the order of the plan."""
+    found = [one.mask.as_made for one in home.graph if one.mask]
+    asked = {mask.name: mask for mask in found if mask.arrangement == "found"}
+    return [mask for mask in asked.values() if can_make(home, mask)]
+
+
+def found_in(home: Home, mask: Mask) -> Found:
+    return read_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
+
+
+def title(mask: Mask, seed: bool = True) -> str:
+    words = [str(mask.method)] if str(mask.method) != "magnitude" else []
+    words += [str(mask.level)]
+    words += [f"round {mask.round}, {mask.of.kind} {mask.of.begin}"] if mask.within else []
+    return " ".join(words + ([f"seed {mask.of.origin}"] if seed else []))
+
+
+def _differ(one: Mask, other: Mask) -> str:
+    first, second = (
+        {"seed": mask.of.origin, "method": mask.method, "round": mask.round, "point": (mask.of.kind, mask.of.begin)}
+        for mask in (one, other)
+    )
+    return ", ".join(name for name in first if first[name] != second[name]) or "level"

@@ -1,0 +1,80 @@
+"""What stands beside a sweep's figures: published ones, other masks, chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask
+from sweep.graph.results import Row
+from sweep.report import write_report
+from sweep.report.overlaps import groups, made, pairs
+from sweep.report.published import beside
+from sweep.work.find import SHIPPED
+from tests import made_up
+
+
+def resnet20(**recipe):
+    study = experiment_file.load(SHIPPED / "study_resnet20.yaml")
+    return dataclasses.replace(study, recipe=dataclasses.replace(study.recipe, **recipe))
+
+
+def row(kind: str, rewind: str, top1: float, seed: int = 0, **changes) -> Row:
+    known = {"density": 0.2097, "method": "magnitude", "round": 1, "test_top1": top1}
+    return Row("t", kind, seed, rewind, **(known | changes))
+
+
+def test_each_kind_stands_beside_its_published_figure():
+    """Renda et al. 2020, ResNet-20, 20.97 % kept: medians 91.21, 90.66 and 88.49, ranges of about 0.4 points."""
+    rows = [row("ticket", "12ep", top1, seed) for seed, top1 in enumerate((0.90, 0.911, 0.92))]
+    rows += [row("lr_rewind", "52ep", 0.9), row("fresh", "0", 0.8849)]
+    found = beside(resnet20(), rows)
+    said = [(one.kind, one.inside, round(100 * one.deviation, 2), len(one.ours)) for one in found]
+    assert said == [("ticket", True, -0.11, 3), ("lr_rewind", False, -0.66, 1), ("fresh", True, 0.0, 1)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [row("ticket", "12ep", 0.9, round=2), row("ticket", "12ep", 0.9, method="lamp"), row("ticket", "13ep", 0.9),
+     row("shuffled", "12ep", 0.9), row("ticket", "12ep", 0.9, density=0.3)],
+)  # fmt: skip
+def test_what_was_not_published_stands_beside_nothing(other):
+    assert beside(resnet20(), [other]) == []
+
+
+def test_under_another_recipe_nothing_is_compared():
+    assert beside(resnet20(epochs=30, milestones=(10, 20)), [row("ticket", "12ep", 0.9)]) == []
+
+
+@pytest.fixture
+def two_seeds(tmp_path) -> Home:
+    """Dense runs of two seeds whose kernels share their first half, and the masks of both."""
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=made_up.points(0)))
+    weights = made_up.network().initial(0)
+    sizes = np.abs(np.random.default_rng(0).normal(size=weights.kernels.size)).astype(np.float32)
+    for seed, kernels in enumerate((sizes, np.concatenate([sizes[: sizes.size // 2], sizes[sizes.size // 2 :][::-1]]))):
+        made_up.write_snapshot(home, weights._replace(kernels=kernels), None, seed)
+        made_up.finish(home, f"dense-seed{seed}", 0.97, test_images=359, date="2026-01-02", commit="abc1234")
+    for mask in made(home):
+        make_mask(home, mask)
+    return home
+
+
+def test_masks_of_seeds_share_what_they_share_and_what_chance_would_is_said(two_seeds):
+    (group,) = groups(pairs(two_seeds, made(two_seeds)))
+    # one half is the same, of the other half the half that chance gives
+    assert (group.differ, group.pairs, round(group.density, 3)) == ("seed", 1, 0.5)
+    assert group.shared == pytest.approx(0.75, abs=0.02) and group.chance == pytest.approx(0.5, abs=1e-3)
+
+
+def test_the_page_tells_chance_and_circumstances(two_seeds):
+    write_report(two_seeds)
+    page = re.sub(r"<script.*?</script>", "", (two_seeds.report / "report.html").read_text(), flags=re.DOTALL)
+    assert "One of the 359 test images is 0.28 points" in page and "less than 2.5 points may be chance" in page
+    assert "<h2>What masks share</h2>" in page and "<td>seed</td><td>50.00%</td><td>1</td>" in page
+    assert "Trained 2026-01-02 on" in page and "commit abc1234" in page
