@@ -31,7 +31,7 @@ def yardsticks(reference: Path = REFERENCE) -> list[Yardstick]:
 
 
 def _measured(row: dict[str, str], reference: Path) -> Yardstick:
-    ours = [value for name in row["experiments"].split() for value in _ours(name, row, reference)]
+    ours = list({k: v for name in row["experiments"].split() for k, v in _ours(name, row, reference).items()}.values())
     least, greatest = float(row["least"]), float(row["greatest"])
     inside = bool(ours) and least <= round(median(ours), 2) <= greatest
     outcome = ("inside" if inside else "outside") if ours else "missing"
@@ -40,15 +40,15 @@ def _measured(row: dict[str, str], reference: Path) -> Yardstick:
     return Yardstick(row["figure"], row["published"] + unit, span, ours, outcome, row["source"])
 
 
-def _ours(experiment: str, row: dict[str, str], reference: Path) -> list[float]:
-    """Of every seed on record, in percent or points."""
-    out = []
+def _ours(experiment: str, row: dict[str, str], reference: Path) -> dict[str, float]:
+    """By training, which experiments may share: in percent or points."""
+    out = {}
     if row["kind"] == "dense":  # recorded before there was a pool
         for path in sorted(reference.glob(f"{experiment}/seed-*/result.json")):
-            out.append(100 * json.loads(path.read_text())["test"]["top1"])
+            out[str(path)] = 100 * json.loads(path.read_text())["test"]["top1"]
     for path in sorted(reference.glob(f"*/{experiment}/report/results.csv")):
         with open(path, newline="") as f:
-            out += [100 * float(found[_column(row)]) for found in csv.DictReader(f) if _is(found, row)]
+            out |= {one["training"]: 100 * float(one[_column(row)]) for one in csv.DictReader(f) if _is(one, row)}
     return out
 
 

@@ -46,11 +46,12 @@ def test_a_figure_is_inside_outside_or_missing(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     shutil.copy(SCRIPT, tmp_path / "benchmarks")
     shutil.copytree(REFERENCE, tmp_path / "results" / "reference")
-    results = tmp_path / "results" / "reference" / "two" / "study_resnet20" / "report" / "results.csv"
-    results.parent.mkdir(parents=True)
     rows = [("ticket", "12ep", 0.2097, 0.91), ("ticket", "12ep", 0.2097, 0.912), ("fresh", "0", 0.1074, 0.9)]
-    lines = [f"{kind},{rewind},{density},{top1},done,1" for kind, rewind, density, top1 in rows]
-    results.write_text("\n".join(["kind,rewind,density,test_top1,state,round", *lines, ""]))
+    lines = [f"{i},{','.join(map(str, row))},done,1" for i, row in enumerate(rows)]
+    for place in ("two", "again"):  # a training on record twice is one
+        results = tmp_path / "results" / "reference" / place / "study_resnet20" / "report" / "results.csv"
+        results.parent.mkdir(parents=True)
+        results.write_text("\n".join(["training,kind,rewind,density,test_top1,state,round", *lines, ""]))
     found = said(tmp_path / "benchmarks" / "yardsticks.py")
     assert "| one-shot, weights from 12ep, 21 % kept | 91.21 % | 90.85 to 91.22 % | 91.10 (2) | inside |" in found
     assert "| one-shot, fresh weights, 10.7 % kept | 86.88 % | 86.80 to 87.04 % | 90.00 (1) | outside |" in found
