@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from slurm.status import states
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
+
+if TYPE_CHECKING:  # a fork that has loaded it is taken for a test by others
+    import pytest
 
 LOTTERY = [sys.executable, "-m", "sweep"]
 TIME_OUT = 900
