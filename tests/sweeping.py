@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -13,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from slurm.status import states
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
-
-if TYPE_CHECKING:  # a fork that has loaded it is taken for a test by others
-    import pytest
+from tests.forked import run
 
 LOTTERY = [sys.executable, "-m", "sweep"]
 TIME_OUT = 900
@@ -47,7 +46,7 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
     command = [sys.executable, flag, program, *map(str, words)]
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = FORKING.Process(target=_run, args=(command[1:], dict(os.environ), Path.cwd(), *said))
+        process = FORKING.Process(target=run, args=(command[1:], dict(os.environ), Path.cwd(), *said))
         process.start()
         process.join(TIME_OUT)
         if process.exitcode is None:
@@ -56,22 +55,6 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
         done = subprocess.CompletedProcess(command, process.exitcode, *(path.read_text() for path in said))
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
-
-
-def _run(command: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
-    """In the fork: as a new Python would be started there."""
-    multiprocessing.set_start_method(None, force=True)  # the platform's, not that of this fork
-    for number, path in enumerate(said, start=1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(here)
-    flag, program, *words = command
-    sys.argv = [flag, *words]
-    if flag == "-m":
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        exec(program, {"__name__": "__main__"})
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

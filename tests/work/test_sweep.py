@@ -43,7 +43,7 @@ def test_a_result_tells_its_circumstances(undisturbed):
         assert (found["devices"], found["norm_images"], found["driver"]) == (1, 16, "")
         assert found["hardware"] and len(found["fingerprint"]) == 12
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]) and re.fullmatch(r"[0-9a-f]*", found["commit"])
-        assert found["test_images"] == 32
+        assert found["test_images"] == 74
 
 
 def test_a_second_run_does_nothing_and_loads_no_tensorflow(undisturbed, tiny_file, tmp_path):
