@@ -10,6 +10,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+UNKNOWN = "not installed"  # the version of what is not
+
 
 def hardware() -> str:
     """
@@ -58,7 +60,7 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return UNKNOWN
 
 
 @cache

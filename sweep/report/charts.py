@@ -52,11 +52,12 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     tickets = [row for row in done if row.kind == "ticket"]
     lines = [row for row in rows if row.instability is not None]
+    several = len({row.rewind for row in tickets}) > 1  # of one rewind point the curves say it all
     found = {
         "curves": figures.curves(done, dense, "", published(home.experiment), page=True) if done else None,
         "rewinds": by_rewind_point(tickets, dense),
-        "grid": figures.heat_map(tickets, dense, "") if tickets else None,
-        "differences": figures.heat_map(tickets, dense, "", difference=True) if tickets and dense else None,
+        "grid": figures.heat_map(tickets, dense, "") if several else None,
+        "differences": figures.heat_map(tickets, dense, "", difference=True) if several and dense else None,
         "instability": figures.instabilities(lines, "") if lines else None,
         "learning": learning(home),
         "layers": layers(home),

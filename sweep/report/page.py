@@ -20,6 +20,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import RESULT, Home
 from sweep.graph.results import Row
 from sweep.graph.state import State, cost_of, forecast, states
+from sweep.hardware import UNKNOWN
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
@@ -92,7 +93,8 @@ def _answer(home: Home, found: list[Verdict], rows: list[Row], where: list[State
     if dense and len(images) == 1:
         said += f" {noise(mean(dense), images.pop())}"
     open_ = [state for state in where if state.state not in ("done", "skipped")]
-    parts = [f'<p class="answer">{html.escape(answer(found, margin))}</p>']
+    shown = any(one.outcome in ("winning", "matching") for one in found)
+    parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(answer(found, margin))}</p>']
     if control := beaten(found):
         parts.append(f'<p class="undecided">{html.escape(control)}</p>')
     parts.append(f"<p>{html.escape(said)}</p>")
@@ -250,7 +252,7 @@ def _how(home: Home) -> str:
 def _circumstances(home: Home) -> str:
     """When, on what and with which code the results were obtained, as far as they say."""
     there = _results(home)
-    known = {name: sorted({str(one[name]) for one in there if one.get(name)}) for name in
+    known = {name: sorted({one[name] for one in there if one.get(name, UNKNOWN) not in ("", UNKNOWN)}) for name in
              ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
     if not known["hardware"]:
         return "Nothing is trained yet."
@@ -283,6 +285,10 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], e
     if not rows:
         return ""
     ready = [[html.escape(text) if escape else text for text in row] for row in rows]
-    body = "\n".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in ready)
-    heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
+    named = [html.escape(text) for text in head]
+    body = "\n".join(
+        "<tr>" + "".join(f'<td data-head="{name}">{text}</td>' for name, text in zip(named, row, strict=True)) + "</tr>"
+        for row in ready
+    )
+    heads = "".join(f"<th>{name}</th>" for name in named)
     return f'<h2>{html.escape(title)}</h2>\n<div class="wide tall"><table><tr>{heads}</tr>\n{body}\n</table></div>'
