@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.training import Mask, Training
 from sweep.pruning import masks
+from sweep.pruning.allocations import count_pruned
 from sweep.pruning.scores import SCORES, Gradients, Seen
 
 
@@ -127,8 +129,24 @@ def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
         raise Refused(f"{path}: taken from other weights than {home.snapshot(mask.of, mask.method.at)}; delete it")
     network = network_of(attributes)
     threshold = arrays.get("threshold")
-    return Found(
-        network,
-        np.unpackbits(arrays["mask"], count=network.prunable).astype(bool),
-        None if threshold is None else float(threshold),
-    )
+    found = np.unpackbits(arrays["mask"], count=network.prunable).astype(bool)
+    kept, right = list(masks.remaining(found, network).values()), right_count(mask, masks.kernel_sizes(network))
+    if right not in (None, sum(kept)) or kept != list(arrays.get("remaining", kept)):
+        raise Refused(
+            f"{path}: {sum(kept)} of {network.prunable} weights kept, not as many as it says or {mask.level} leaves; "
+            "delete it and run again"
+        )
+    return Found(network, found, None if threshold is None else float(threshold))
+
+
+def right_count(mask: Mask, sizes: Sequence[int]) -> int | None:
+    """How many weights a mask keeps of kernels of these sizes; None where that is not fixed by its level.
+
+    One size stands for all kernels together, which is enough where they share one count.
+    """
+    allocation = mask.method.allocation
+    if mask.level.kind != "quantile" or allocation not in ("global", "erk", "uniform"):
+        return None
+    if allocation == "uniform":
+        return sum(size - count_pruned(mask.level.value, size) for size in sizes) if len(sizes) > 1 else None
+    return sum(sizes) - count_pruned(mask.level.value, sum(sizes))

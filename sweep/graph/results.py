@@ -11,6 +11,7 @@ from typing import Any
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
+from sweep.graph.mask_file import right_count
 from sweep.graph.state import state_of
 from sweep.graph.training import Training
 
@@ -70,6 +71,13 @@ def _row(home: Home, training: Training) -> Row:
             raise Refused(f"{folder / 'result.json'}: test accuracy {out['test_top1']}, expected 0 to 1; delete the "
                           "folder to train it again")  # fmt: skip
         out["validation_top1"] = result["validation"].get("top1")
+        if training.mask and "kept" in result and "prunable" in result:
+            right = right_count(training.mask, [result["prunable"]])
+            if right not in (None, result["kept"]):
+                raise Refused(
+                    f"{folder / 'result.json'}: {result['kept']} of {result['prunable']} weights kept, expected {right} at "
+                    f"{training.mask.level}; delete the folder to train it again"
+                )
     return Row(training.name, training.kind, training.origin, str(training.begin), **out)
 
 

@@ -383,3 +383,12 @@ def test_an_accuracy_that_is_none_is_refused(tmp_path):
         made_up.finish(home, "dense-seed0", wrong)
         said = refusal(lambda: collect(home))
         assert "result.json: test" in said and ("expected 0 to 1" in said or "is not a number" in said)
+
+
+def test_a_result_that_kept_another_number_than_its_level_leaves_is_refused(tmp_path):
+    from sweep.graph.results import collect
+
+    home = Home(tmp_path / "small", made_up.experiment())
+    made_up.finish(home, "dense-seed0", 0.9)
+    made_up.finish(home, "ticket-q0.9-k0-seed0", 0.9, kept=11, prunable=100, density=0.11)
+    assert "11 of 100 weights kept, expected 10 at q0.9; delete the folder" in refusal(lambda: collect(home))

@@ -41,8 +41,10 @@ def swept(tmp_path_factory) -> Home:
         if number == 7:
             made_up.fail(home, training.slug, "loss is nan in epoch 3, </script> step 2 of 9")
         elif number != 9:
-            top1, done = 0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(), {"kept": 1, "prunable": 2, "threshold": 0.1}
-            folder = made_up.finish(home, training.slug, float(top1), density=1 - quantile, **done)
+            top1, done = 0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(), {"prunable": 21, "threshold": 0.1}
+            folder = made_up.finish(
+                home, training.slug, float(top1), density=1 - quantile, kept=21 - round(21 * quantile), **done
+            )
             _epochs(folder, training.begin.count, int(training.epochs), chance)
     write_report(home)
     return home
