@@ -71,13 +71,12 @@ def _row(home: Home, training: Training) -> Row:
             raise Refused(f"{folder / 'result.json'}: test accuracy {out['test_top1']}, expected 0 to 1; delete the "
                           "folder to train it again")  # fmt: skip
         out["validation_top1"] = result["validation"].get("top1")
-        if training.mask and "kept" in result and "prunable" in result:
-            right = right_count(training.mask, [result["prunable"]])
-            if right not in (None, result["kept"]):
-                raise Refused(
-                    f"{folder / 'result.json'}: {result['kept']} of {result['prunable']} weights kept, expected {right} at "
-                    f"{training.mask.level}; delete the folder to train it again"
-                )
+        if training.mask and (kept := result.get("kept")) is not None:
+            total = result.get("prunable", 0)
+            right = right_count(training.mask, [total])
+            if right not in (None, kept):
+                raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
+                              f"{training.mask.level}; delete the folder to train it again")  # fmt: skip
     return Row(training.name, training.kind, training.origin, str(training.begin), **out)
 
 
