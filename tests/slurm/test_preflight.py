@@ -47,8 +47,10 @@ def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
 
 
 def test_a_clock_that_is_off(tmp_path, monkeypatch):
-    now = preflight.time.time()
-    monkeypatch.setattr(preflight.time, "time", lambda: now - 100)
+    def late() -> float:  # by 100 s, of the file system's clock at this moment
+        return max(path.stat().st_mtime for path in tmp_path.rglob("*")) - 100
+
+    monkeypatch.setattr(preflight.time, "time", late)
     one = found(home_in(tmp_path), "clock")
     assert one.state == "warning" and one.found.startswith("+100 s") and "ntp" in one.remedy
 
