@@ -20,6 +20,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import RESULT, Home
 from sweep.graph.results import Row
 from sweep.graph.state import State, cost_of, forecast, states
+from sweep.graph.training import Training
 from sweep.hardware import UNKNOWN
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
@@ -29,16 +30,17 @@ from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import SOURCE, beside, differences, published
 from sweep.report.verdict import MARGIN, Verdict, answer, beaten, power, rule, verdicts
 
-MASKS = 200  # at most, that are held against each other
+MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
+Results = dict[Training, dict[str, Any]]  # what result.json says, of those that are done
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
-    found, where = verdicts(rows, margin), states(home)
+    found, where, results = verdicts(rows, margin), states(home), _results(home)
     drawn = charts(home, rows)
     sections = [
-        _answer(home, found, rows, where, margin),
+        _answer(found, rows, where, results, margin),
         _verdict_table(found),
         _controls(rows),
         _published(home, rows),
@@ -55,9 +57,9 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         _figure("learning", drawn, "Epoch by epoch", "Choose a cell and what was measured; the dense runs beside it."),
         _figure("layers", drawn, "What is left of every kernel", "Weights that the mask keeps; red: none."),
         _overlaps(home),
-        _cost(home, rows),
+        _cost(home, results),
         _failures(where),
-        _how(home),
+        _how(home, results),
     ]
     page = Template(TEMPLATE.read_text()).substitute(
         title=html.escape(f"{home.experiment.name}: which tickets train as well as the whole network?"),
@@ -82,14 +84,14 @@ def _question(home: Home) -> str:
     return html.escape(f"Which sparse subnetworks of {network}, rewound to which epoch, train as well as the whole?")
 
 
-def _answer(home: Home, found: list[Verdict], rows: list[Row], where: list[State], margin: float) -> str:
+def _answer(found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float) -> str:
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     said = (
         f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
         if dense
         else "No dense run yet."
     )
-    images = {number for result in _results(home) if (number := result.get("test_images"))}
+    images = {number for result in results.values() if (number := result.get("test_images"))}
     if dense and len(images) == 1:
         said += f" {noise(mean(dense), images.pop())}"
     open_ = [state for state in where if state.state not in ("done", "skipped")]
@@ -109,9 +111,9 @@ def _answer(home: Home, found: list[Verdict], rows: list[Row], where: list[State
     return "\n".join(parts)
 
 
-def _results(home: Home) -> list[dict[str, Any]]:
-    paths = [home.folder(training) / "result.json" for training in home.graph]
-    return [files.read_json(path, RESULT) for path in paths if path.exists()]
+def _results(home: Home) -> Results:
+    paths = {training: home.folder(training) / "result.json" for training in home.graph}
+    return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
 
 
 def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
@@ -190,18 +192,16 @@ def _overlaps(home: Home) -> str:
     return _table("What masks share", head, lines)
 
 
-def _cost(home: Home, rows: list[Row]) -> str:
+def _cost(home: Home, results: Results) -> str:
     """Device-hours by kind, and how fast the devices were fed."""
     spent: dict[str, list[float]] = {}
     speeds, waits, kinds = [], [], set()
+    for training, result in results.items():
+        share = result["devices"] / result.get("trainings_per_gpu", 1)
+        spent.setdefault(training.kind, []).append(result.get("seconds", 0.0) * share)
+        kinds.add(result.get("hardware", "device"))
     for training in home.graph:
-        kind, folder = training.kind, home.folder(training)
-        if (folder / "result.json").exists():
-            result = files.read_json(folder / "result.json", RESULT)
-            share = result["devices"] / result.get("trainings_per_gpu", 1)
-            spent.setdefault(kind, []).append(result.get("seconds", 0.0) * share)
-            kinds.add(result.get("hardware", "device"))
-        for line in files.read_metrics(folder)[1:]:  # the first epoch has the compilation in it
+        for line in files.read_metrics(home.folder(training))[1:]:  # the first epoch has the compilation in it
             if "images_per_second" in line:
                 speeds.append(line["images_per_second"])
                 waits.append(line["data_wait_share"])
@@ -231,7 +231,7 @@ def _failures(where: list[State]) -> str:
     )
 
 
-def _how(home: Home) -> str:
+def _how(home: Home, results: Results) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names) + f", Python {platform.python_version()}"
@@ -242,16 +242,16 @@ def _how(home: Home) -> str:
     return (
         "<h2>How this was obtained</h2>\n"
         f"<pre>{html.escape(f'lottery sweep {folder}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
-        f"<p>{html.escape(_circumstances(home))}</p>\n"
+        f"<p>{html.escape(_circumstances(results))}</p>\n"
         f"<p>Report written with {html.escape(versions)}.</p>\n"
         f"<details open><summary>experiment.yaml, what is not as by default</summary><pre>{changed}</pre></details>\n"
         f"<details><summary>experiment.yaml, every field</summary><pre>{whole}</pre></details>"
     )
 
 
-def _circumstances(home: Home) -> str:
+def _circumstances(results: Results) -> str:
     """When, on what and with which code the results were obtained, as far as they say."""
-    there = _results(home)
+    there = results.values()
     known = {name: sorted({one[name] for one in there if one.get(name, UNKNOWN) not in ("", UNKNOWN)}) for name in
              ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
     if not known["hardware"]:

@@ -39,7 +39,7 @@ EPOCHS = {  # of all cells together: T - k of each
     "cifar10_mobilenet_v2_methods": 9 * 28,
     "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 3 * 172 + 13 * 172),
     "cifar10_resnet20_iterative": 3 * 7 * (170 + 130),
-    "dry_run": 3 * (18 + 15) + 18 + 18,
+    "dry_run": 3 * (18 + 15) + 18 + 15,
     "imagenet_mobilenet_v2": 20 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
     "study_resnet20": 3 * 2 * (182 + 170 + 130 + 182),
     "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),
