@@ -11,17 +11,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.hardware import gpu_name
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow starts to talk
-if (
-    gpu_name()
-):  # on x86 every process tells twice, at any log level, that oneDNN is on; beside a GPU it has nothing to do
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-
 import tensorflow as tf
 
 from sweep.errors import Refused
+from sweep.hardware import gpu_name
 from sweep.progress import console
 
 LOGICAL_GPU_MIB = 8192  # parts of one GPU, for tests of several replicas, must say how much they take

@@ -38,16 +38,16 @@ def circumstances() -> dict[str, str]:
     """When and on what a result was obtained."""
     return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "hardware": hardware(),
             "driver": _asked("driver_version").partition("\n")[0].strip(), "tensorflow": _version("tensorflow"),
-            "version": _version("lottery-sweep"), "commit": _commit()}  # fmt: skip
+            "version": _version("lottery-sweep"), "commit": commit()}  # fmt: skip
 
 
 @cache
-def _commit() -> str:
-    """Of the checkout that this runs from; empty where it was installed."""
+def commit() -> str:
+    """Of the checkout that this runs from, `-dirty` where it was changed; empty where it was installed."""
     here = Path(__file__).parents[1]
     if not (here / ".git").exists():
         return ""
-    words = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    words = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
     except (FileNotFoundError, subprocess.TimeoutExpired):

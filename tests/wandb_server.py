@@ -148,7 +148,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def on_SpecificReport(self, asked: dict[str, Any]) -> dict[str, Any]:
         found = (view for view in self.server.views.values() if view["id"] == asked["reportId"])
-        return {"view": next(found) | {"createdAt": TIME, "updatedAt": TIME}}
+        view = next(found, None)
+        return {"view": view and view | {"createdAt": TIME, "updatedAt": TIME}}
 
     def on_View(self, asked: dict[str, Any]) -> dict[str, Any]:
         found = self.server.views.get(asked["viewName"])

@@ -71,9 +71,10 @@ def step(
     rates = cache(partial(measured, where))
     found: list[Timing] = []
     variants = (True, False) if mask else (True,)
-    with Work("steps", len(cases) * len(variants) * rounds, quiet=json_) as work:
-        for case in cases:
+    with Work("steps", len(cases) * rounds, quiet=json_) as work:
+        for number, case in enumerate(cases, start=1):
             found += time_steps(case, where, variants, rounds, steps, rates, work)
+            work.at(number * rounds)  # also where it did not fit
     if json_:
         print(json.dumps([asdict(timing) for timing in found], indent=1))
         return 0

@@ -9,7 +9,6 @@ from cyclopts import App
 
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.errors import Refused
-from sweep.graph.results import collect
 from sweep.progress import console
 
 app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext")
@@ -58,6 +57,6 @@ def report(experiment: ExperimentName, *overrides: Override, results: Results = 
     from sweep.tracking.dashboard import publish_report
 
     home = read_home(experiment, overrides, results)
-    path, url = publish_report(home, in_markdown(collect(home)))
+    path, url = publish_report(home, in_markdown(home))
     console.print(f"the report is at {url}" if url else f"no server was asked; the report is described in {path}")
     return 0

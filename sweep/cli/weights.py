@@ -33,7 +33,7 @@ def weights(
 ) -> int:
     """Count, zeros, range, mean and quantiles of weights and of their magnitudes; prunable ones beside all.
 
-    Example: lottery weights dry_run ticket-q0.9-k0-seed0 --layers
+    Example: lottery weights dry_run ticket-lamp-q0.9-k0-seed0 --layers
     """
     from sweep.graph.mask_file import weights_at
     from sweep.graph.weights import weight_statistics

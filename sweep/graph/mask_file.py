@@ -131,22 +131,19 @@ def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
     threshold = arrays.get("threshold")
     found = np.unpackbits(arrays["mask"], count=network.prunable).astype(bool)
     kept, right = list(masks.remaining(found, network).values()), right_count(mask, masks.kernel_sizes(network))
-    if right not in (None, sum(kept)) or kept != list(arrays.get("remaining", kept)):
-        raise Refused(
-            f"{path}: {sum(kept)} of {network.prunable} weights kept, not as many as it says or {mask.level} leaves; "
-            "delete it and run again"
-        )
+    if right not in (None, sum(kept)):
+        raise Refused(f"{path}: {sum(kept)} of {network.prunable} weights kept, expected {right} at {mask.level}; "
+                      "delete it and run again")  # fmt: skip
+    if kept != list(arrays.get("remaining", kept)):
+        raise Refused(f"{path}: other counts of its kernels than its own record of them; delete it and run again")
     return Found(network, found, None if threshold is None else float(threshold))
 
 
 def right_count(mask: Mask, sizes: Sequence[int]) -> int | None:
-    """How many weights a mask keeps of kernels of these sizes; None where that is not fixed by its level.
-
-    One size stands for all kernels together, which is enough where they share one count.
-    """
+    """How many weights a mask keeps of kernels of these sizes; None where its level does not fix that."""
     allocation = mask.method.allocation
     if mask.level.kind != "quantile" or allocation not in ("global", "erk", "uniform"):
         return None
     if allocation == "uniform":
-        return sum(size - count_pruned(mask.level.value, size) for size in sizes) if len(sizes) > 1 else None
+        return sum(size - count_pruned(mask.level.value, size) for size in sizes)
     return sum(sizes) - count_pruned(mask.level.value, sum(sizes))

@@ -42,6 +42,15 @@ class Row:
     reason: str = ""  # of what was skipped or failed
 
 
+Results = dict[Training, dict[str, Any]]  # what result.json says
+
+
+def results_of(home: Home) -> Results:
+    """Of the trainings that are done."""
+    paths = {training: home.folder(training) / "result.json" for training in home.graph}
+    return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
+
+
 def collect(home: Home) -> list[Row]:
     """All rows, in the order of the plan: dense runs first, then the longest."""
     return [_row(home, training) for training in home.graph]
@@ -71,9 +80,10 @@ def _row(home: Home, training: Training) -> Row:
             raise Refused(f"{folder / 'result.json'}: test accuracy {out['test_top1']}, expected 0 to 1; delete the "
                           "folder to train it again")  # fmt: skip
         out["validation_top1"] = result["validation"].get("top1")
-        if training.mask and (kept := result.get("kept")) is not None:
-            total = result.get("prunable", 0)
-            right = right_count(training.mask, [total])
+        kept, total = result.get("kept"), result.get("prunable")
+        if training.mask and kept is not None and total is not None:
+            # of uniform masks each kernel has a count of its own, which a total does not tell
+            right = right_count(training.mask, [total]) if training.mask.method.allocation != "uniform" else None
             if right not in (None, kept):
                 raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
                               f"{training.mask.level}; delete the folder to train it again")  # fmt: skip

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+SAME = 1e-3  # densities that differ by less are one
+
 
 @dataclass(frozen=True)
 class Overlap:

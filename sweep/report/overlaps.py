@@ -10,10 +10,8 @@ from statistics import mean
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
 from sweep.graph.training import Mask
-from sweep.pruning.compare import Overlap, overlap
+from sweep.pruning.compare import SAME, Overlap, overlap
 from sweep.pruning.masks import kernel_sizes
-
-SAME = 1e-3  # densities that differ by less are one
 
 
 @dataclass(frozen=True)
@@ -21,6 +19,7 @@ class Pair:
     one: str
     other: str
     differ: str  # in what: seed, method, round, point
+    levels: tuple[str, ...]
     density: float
     overlap: Overlap
 
@@ -40,7 +39,14 @@ class Group:
 def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
     there = [(mask, found_in(home, mask)) for mask in masks]
     return [
-        Pair(title(one), title(other), _differ(one, other), a.density, overlap(a.mask, b.mask, kernel_sizes(a.network)))
+        Pair(
+            title(one),
+            title(other),
+            _differ(one, other),
+            tuple(sorted({str(one.level), str(other.level)})),
+            a.density,
+            overlap(a.mask, b.mask, kernel_sizes(a.network)),
+        )
         for (one, a), (other, b) in combinations(there, 2)
         if a.mask.size == b.mask.size and abs(a.density - b.density) < SAME
     ]
@@ -48,14 +54,14 @@ def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
 
 def groups(found: Sequence[Pair]) -> list[Group]:
     """In the order of what differs, then from many weights to few."""
-    alike: dict[tuple[str, float], list[Pair]] = {}
+    alike: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
     for pair in found:
-        alike.setdefault((pair.differ, round(pair.density, 3)), []).append(pair)
+        alike.setdefault((pair.differ, pair.levels), []).append(pair)
     out = []
-    for (differ, _), some in sorted(alike.items(), key=lambda item: (item[0][0], -item[0][1])):
+    for (differ, _), some in alike.items():
         means = (mean(getattr(p.overlap, name) for p in some) for name in ("shared", "chance_in_kernels", "chance"))
         out.append(Group(differ, mean(p.density for p in some), len(some), *means))
-    return out
+    return sorted(out, key=lambda group: (group.differ, -group.density))
 
 
 def made(home: Home) -> list[Mask]:

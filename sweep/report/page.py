@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import platform
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -17,27 +15,26 @@ from typing import Any
 
 from sweep import files
 from sweep.experiment import file as experiment_file
-from sweep.graph.home import RESULT, Home
-from sweep.graph.results import Row
+from sweep.graph.home import Home
+from sweep.graph.results import Results, Row, results_of
 from sweep.graph.state import State, cost_of, forecast, states
-from sweep.graph.training import Training
 from sweep.hardware import UNKNOWN
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.figures import NAMES
 from sweep.report.overlaps import groups, made, pairs
-from sweep.report.published import SOURCE, beside, differences, published
-from sweep.report.verdict import MARGIN, Verdict, answer, beaten, power, rule, verdicts
+from sweep.report.published import SOURCE, TRIALS, beside, differences, published
+from sweep.report.verdict import MARGIN, Verdict, answer, rule, verdicts
+from sweep.report.words import circumstances, doubts
 
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
-Results = dict[Training, dict[str, Any]]  # what result.json says, of those that are done
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
-    found, where, results = verdicts(rows, margin), states(home), _results(home)
+    found, where, results = verdicts(rows, margin), states(home), results_of(home)
     drawn = charts(home, rows)
     sections = [
         _answer(found, rows, where, results, margin),
@@ -85,35 +82,12 @@ def _question(home: Home) -> str:
 
 
 def _answer(found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float) -> str:
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    said = (
-        f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
-        if dense
-        else "No dense run yet."
-    )
-    images = {number for result in results.values() if (number := result.get("test_images"))}
-    if dense and len(images) == 1:
-        said += f" {noise(mean(dense), images.pop())}"
-    open_ = [state for state in where if state.state not in ("done", "skipped")]
     shown = any(one.outcome in ("winning", "matching") for one in found)
     parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(answer(found, margin))}</p>']
-    if control := beaten(found):
-        parts.append(f'<p class="undecided">{html.escape(control)}</p>')
-    parts.append(f"<p>{html.escape(said)}</p>")
-    if open_:
-        counts = ", ".join(f"{n} {word}" for word, n in Counter(state.state for state in open_).items())
-        parts.append(
-            f'<p class="undecided">Unfinished: {len(open_)} of {len(where)} trainings are missing ({counts}).</p>'
-        )
-    if said := power(rows, margin):
-        parts.append(f"<p>{html.escape(said)}</p>")
+    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in doubts(found, where)]
+    parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
     parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
     return "\n".join(parts)
-
-
-def _results(home: Home) -> Results:
-    paths = {training: home.folder(training) / "result.json" for training in home.graph}
-    return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
 
 
 def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
@@ -178,18 +152,19 @@ def _published(home: Home, rows: list[Row]) -> str:
         for one in beside(home.experiment, rows)
     ]  # fmt: skip
     head = ("training", "remaining", "ours, median (seeds)", "published (range)", "points", "their range")
-    return _table("Beside published figures", head, lines)
+    return _table("Beside published figures", head, lines) + (f"<p>{TRIALS}.</p>" if lines else "")
 
 
 def _overlaps(home: Home) -> str:
-    there = [mask for mask in made(home) if home.mask(mask).exists()][:MASKS]
+    there = [mask for mask in made(home) if home.mask(mask).exists()]
     lines = [
         (one.differ, f"{one.density:.2%}", str(one.pairs), *(f"{share:.1%}" for share in
          (one.shared, one.chance_in_kernels, one.chance)))
-        for one in groups(pairs(home, there))
+        for one in groups(pairs(home, there[:MASKS]))
     ]  # fmt: skip
     head = ("masks that differ in", "remaining", "pairs", "shared", "by chance, counts per kernel", "by chance")
-    return _table("What masks share", head, lines)
+    first = f"<p>Of the first {MASKS} of {len(there)} masks.</p>" if lines and len(there) > MASKS else ""
+    return _table("What masks share", head, lines) + first
 
 
 def _cost(home: Home, results: Results) -> str:
@@ -254,28 +229,14 @@ def _circumstances(results: Results) -> str:
     there = results.values()
     known = {name: sorted({one[name] for one in there if one.get(name, UNKNOWN) not in ("", UNKNOWN)}) for name in
              ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
-    if not known["hardware"]:
+    if not results:
         return "Nothing is trained yet."
     dates = " to ".join(dict.fromkeys((known["date"][0], known["date"][-1]))) if known["date"] else ""
     words = [f"{title} {' and '.join(known[name])}" for name, title in
              (("driver", "driver"), ("tensorflow", "TensorFlow"), ("version", "lottery-sweep"), ("commit", "commit"))
              if known[name]]  # fmt: skip
-    return f"Trained {dates + ' ' if dates else ''}on {', '.join([' and '.join(known['hardware']), *words])}."
-
-
-def noise(accuracy: float, images: int) -> str:
-    """
-    What the choice of test images alone gives: accuracies p of two trainings on n images each differ by
-    1.96 √(2 p (1 − p) / n) in one case of twenty, if their errors have nothing in common.
-
-    >>> noise(0.97, 359)
-    'One of the 359 test images is 0.28 points; between two single trainings, less than 2.5 points may be chance.'
-    """
-    points = 100 * 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / images)
-    return (
-        f"One of the {images:,} test images is {100 / images:.2g} points; between two single trainings, less than "
-        f"{points:.1f} points may be chance."
-    )
+    where = f"on {' and '.join(known['hardware'])}" if known["hardware"] else ""
+    return f"Trained {', '.join(filter(None, [' '.join(filter(None, [dates, where])), *words]))}."
 
 
 # Small parts --------------------------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ from statistics import median
 
 from sweep.experiment import Experiment, Point
 from sweep.graph.results import Row
+from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
-SOURCE = "Renda, Frankle and Carbin 2020, one-shot weight rewinding, median and range of three trials"
+TRIALS = "Renda, Frankle and Carbin 2020, one-shot pruning, median and range of three trials"
+SOURCE = TRIALS.replace("pruning", "weight rewinding")
 NETWORKS = ("resnet20", "resnet56")
 RECIPE = {
     "epochs": 182, "batch": 128, "learning_rate": 0.1, "schedule": "step", "milestones": (91, 136),
@@ -24,7 +26,6 @@ RECIPE = {
 }  # fmt: skip
 METHOD = "magnitude"  # over all kernels together
 METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "finetune": "fine-tune", "fresh": "random-reinit"}
-SAME = 1e-3  # densities that differ by less are one
 
 
 @dataclass(frozen=True)

@@ -94,21 +94,30 @@ def _runs(experiment: Experiment) -> str:
     return f"Group = '{experiment.name}'"
 
 
+def _there(kind: Any, url: str) -> Any:
+    """What is at an address."""
+    try:
+        return kind.from_url(url)
+    except TypeError:  # of a Report that is gone the server sends nothing, and the library looks into it
+        raise ValueError(f"{url}: not found") from None
+
+
 def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, str]:
     track, path = home.experiment.track, home.report / f"{name}.json"
+    before = json.loads(path.read_text()).get("url") if path.exists() else None
     if track.mode != "online" or hindrance():
         # what `save` sends; the library has no public way to have it without a server
         spec = make(track.entity or "entity")._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        files.write_json(path, {"name": home.experiment.name, "project": track.project, "spec": spec})
+        known = {"url": before} if before else {}  # of one that is there: the next time it is brought up to date
+        files.write_json(path, {"name": home.experiment.name, "project": track.project, **known, "spec": spec})
         return path, ""
     import wandb
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError  # no wandb.Error
 
-    before = json.loads(path.read_text()).get("url") if path.exists() else None
     try:
         made = make(track.entity or str(wandb.Api().default_entity))
         if before:  # as it is there, with what it shows from here
-            there = type(made).from_url(before)
+            there = _there(type(made), before)
             for part in ("sections", "runset_settings", "settings", "blocks"):
                 if hasattr(made, part):
                     setattr(there, part, getattr(made, part))

@@ -21,7 +21,7 @@ from sweep.graph import claim
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, can_make, make_mask
 from sweep.graph.training import Line, Training
-from sweep.hardware import gpu_name, hardware
+from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
 from sweep.pruning.masks import emptied
 from sweep.pruning.scores import Gradients
@@ -76,6 +76,7 @@ class Worker:
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
         self._program: tuple[object, Program, str] | None = None
         self._mine: tuple[str, claim.Claim] | None = None  # of the task under way
+        commit()  # as it is now, when this code was loaded; results say it later
 
     def program(self, training: Training) -> tuple[Program, str]:
         """The program that trains it, and the fingerprint of its data."""
