@@ -1,6 +1,6 @@
 """Published figures and ours beside them, from what results/reference holds: python benchmarks/yardsticks.py
 
-A figure of ours is the median over the seeds on record; it is inside where it lies within the published range. What
+A figure of ours is the median over the runs on record, seeds in float32 and float16 alike; it is inside where it lies within the published range. What
 was not trained yet stands there as missing: no published figure that the experiments ask for is left out.
 """
 
@@ -63,7 +63,7 @@ def _is(found: dict[str, str], row: dict[str, str]) -> bool:
 
 
 def table(found: list[Yardstick]) -> str:
-    lines = ["| ResNet-20, CIFAR-10 | published | range | ours (seeds) | |", "|---|---|---|---|---|"]
+    lines = ["| ResNet-20, CIFAR-10 | published | range | ours (runs) | |", "|---|---|---|---|---|"]
     for one in found:
         ours = f"{median(one.ours):.2f} ({len(one.ours)})" if one.ours else "–"
         lines.append(f"| {one.figure} | {one.published} | {one.range} | {ours} | {one.outcome} |")
