@@ -1,8 +1,8 @@
 """Published figures and ours beside them, from what results/reference holds: python benchmarks/yardsticks.py
 
-A figure of ours is the median over the runs on record, in float32 and float16 alike; it is inside where it lies within the
-published range. What was not trained yet stands there as missing: no published figure that the experiments ask for is left
-out.
+A figure of ours is the median over the runs on record, in float32 and float16 alike; it is inside where it lies within
+the published range. What was not trained yet stands there as missing: no published figure that the experiments ask for
+is left out.
 """
 
 from __future__ import annotations
