@@ -72,6 +72,7 @@ def test_masks_of_seeds_share_what_they_share_and_what_chance_would_is_said(two_
     assert group.shared == pytest.approx(0.75, abs=0.02) and group.chance == pytest.approx(0.5, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_tells_chance_and_circumstances(two_seeds):
     write_report(two_seeds)
     page = re.sub(r"<script.*?</script>", "", (two_seeds.report / "report.html").read_text(), flags=re.DOTALL)

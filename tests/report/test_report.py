@@ -261,6 +261,7 @@ def test_a_damaged_result_is_refused_by_name(unfinished):
     assert collect(unfinished)[1].test_top1 == 0.5
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page_is_made_once_and_anew_where_it_was_damaged(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = bundle()
