@@ -117,7 +117,8 @@ def _say_replays(home: Home) -> None:
         if points := home.missing_points(training):
             words = ", ".join(map(str, points))
             console.print(
-                f"{training.slug}: its weights at {words} were not kept; it will be trained again up to there"
+                f"{training.slug}: its weights at {words} were not kept; it will be trained again up to there, and "
+                "refused if it comes out different"
             )
 
 

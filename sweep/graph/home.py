@@ -93,6 +93,11 @@ def snapshot_at(folder: Path, step: int) -> Path:
     return folder / "snapshots" / f"step-{step:08d}.h5"
 
 
+def kept_steps(folder: Path) -> list[int]:
+    """At which its weights lie there."""
+    return sorted(int(path.stem.removeprefix("step-")) for path in (folder / "snapshots").glob("step-*.h5"))
+
+
 def steps_per_epoch(folder: Path) -> int:
     return int(files.read_json(folder / "result.json", RESULT)["steps_per_epoch"])
 

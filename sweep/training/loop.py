@@ -93,18 +93,34 @@ def train(
     return outcome
 
 
-def replay(program: Program, start: Start, label: str, watch: Watch, quiet: bool = False) -> None:
-    """Train again from `start` up to the last of the watch's points, for the weights there; nothing else is written."""
-    run, last = _Run(program, start, Path(), label, watch), max(watch.points)
+def replay(
+    program: Program, start: Start, label: str, wanted: set[int], losses: dict[int, float], quiet: bool = False
+) -> dict[int, Weights]:
+    """The weights at the wanted steps of a training that was done before and did not keep them.
+
+    `losses`: of its epochs, as it recorded them. Where one comes out different, this is another training: sums on a GPU
+    have no fixed order, rounding grows, and within some epochs the weights have nothing in common but their seed.
+    """
+    found: dict[int, Weights] = {}
+    watch = Watch(frozenset(wanted), lambda step: found.update({step: program.weights()}))
+    run = _Run(program, start, Path(), label, watch)
+    run.saves = False
+    last = math.ceil(max(wanted) / program.steps)  # to the end of an epoch, where a loss can be compared
     program.load(start.weights, start.mask)
     run.tell_point()
-    with stoppable() as stop, Work(label, last - start.step, 0, quiet) as work:
-        while run.at < last:
-            run.saves = False
-            run.train_epoch(stop, work, min(program.steps, last - run.epoch * program.steps))
-            if run.step == program.steps:
-                run.epoch, run.step = run.epoch + 1, 0
-                run.tell_point()
+    with stoppable() as stop, Work(label, last * program.steps - start.step, 0, quiet) as work:
+        while run.epoch < last:
+            run.train_epoch(stop, work, program.steps)
+            loss, _ = run.means()
+            run.epoch, run.step = run.epoch + 1, 0
+            if loss != losses.get(run.epoch):
+                raise Other(f"train loss of epoch {run.epoch} {loss}, recorded {losses.get(run.epoch, 'is none')}")
+            run.tell_point()
+    return found
+
+
+class Other(Exception):
+    """Trained again, it is not the same training."""
 
 
 class _Run:
@@ -191,10 +207,18 @@ class _Run:
     def _rates(self, epoch: int) -> np.ndarray:
         return rates_of(self.program.recipe, epoch, self.program.steps, self.start.last_rate)
 
+    def _images(self) -> int:
+        """Of this epoch; fewer where it began inside it."""
+        return min(self.program.steps, self.trained) * self.program.recipe.batch
+
+    def means(self) -> tuple[float, float]:
+        """Loss and accuracy over the training images of this epoch, as they came."""
+        loss, right = self.program.take_sums()
+        return loss / self._images(), right / self._images()
+
     def finish_epoch(self, work: Work) -> None:
         program, recipe = self.program, self.program.recipe
-        loss, right = program.take_sums()
-        images = min(program.steps, self.trained) * recipe.batch  # fewer where it began inside this epoch
+        (loss, right), images = self.means(), self._images()
         began = time.monotonic()
         self.validation = program.evaluate(program.dataset.validation) if len(program.dataset.validation) else {}
         evaluating = time.monotonic() - began
@@ -206,8 +230,8 @@ class _Run:
             self.folder,
             {
                 "epoch": self.epoch,
-                "train_loss": loss / images,
-                "train_top1": right / images,
+                "train_loss": loss,
+                "train_top1": right,
                 **{f"validation_{name}": value for name, value in self.validation.items()},
                 "learning_rate": float(self._rates(self.epoch - 1)[-1]),
                 **({"loss_scale": program.loss_scale} if program.scaled else {}),
@@ -223,7 +247,7 @@ class _Run:
         self.save()
         self.watch.recorded()
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
-        work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss / images:.3f}{accuracy}")
+        work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 
     def save(self) -> None:
         if not self.saves:

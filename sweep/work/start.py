@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
-from sweep.graph.home import Home, snapshot_at
+from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
 from sweep.graph.training import Training
 from sweep.hardware import circumstances
-from sweep.training.loop import Outcome, Start, Watch, replay, train
+from sweep.training.loop import Other, Outcome, Start, Watch, replay, train
 from sweep.training.program import Program
 
 
@@ -27,9 +26,10 @@ def run_training(
     """Train it, keep the weights that others start from, and leave its result."""
     folder = home.folder(training)
     start = start_of(home, training, program.network, program.steps, mask)
-    watch = _keeping(home, program, training, watch, _points(home, program, training))
+    points = frozenset(_points(home, program, training))
+    watch = replace(watch, points=points, reached=lambda at: _keep(home, program, training, at, program.weights()))
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
-    _snapshot(home, program, training, END)
+    _keep(home, program, training, END, program.final_weights())
     files.write_json(folder / "result.json", result_of(outcome, program, training, fingerprint, mask))
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)
@@ -39,10 +39,20 @@ def replay_points(
     home: Home, program: Program, training: Training, mask: Found | None, wanted: list[Point], quiet: bool
 ) -> None:
     """Weights of points that a finished training did not keep: it is trained again up to the last of them."""
+    folder, words = home.folder(training), ", ".join(map(str, wanted))
     start = start_of(home, training, program.network, program.steps, mask)
     steps = {at.step(program.steps, program.recipe.epochs) for at in wanted}
-    watch = _keeping(home, program, training, Watch(), steps)
-    replay(program, start, f"{training.slug}, again up to {', '.join(map(str, wanted))}", watch, quiet)
+    losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder)}
+    try:
+        found = replay(program, start, f"{training.slug}, again up to {words}", steps, losses, quiet)
+    except Other as other:
+        kept = ", ".join(f"{step}it" for step in kept_steps(folder)) or "none"
+        raise Refused(
+            f"{training.slug}: its weights at {words} were not kept, and trained again it is another training, as "
+            f"on most GPUs ({other}); expected a point it kept ({kept}) or another seed"
+        ) from None
+    for step, weights in found.items():
+        _keep(home, program, training, step, weights)
 
 
 def start_of(home: Home, training: Training, network: Network, steps: int, mask: Found | None) -> Start:
@@ -71,24 +81,20 @@ def _points(home: Home, program: Program, training: Training) -> set[int]:
     return {step for step in steps if step < total}
 
 
-def _keeping(home: Home, program: Program, training: Training, watch: Watch, points: set[int]) -> Watch:
-    return replace(watch, points=frozenset(points), reached=partial(_snapshot, home, program, training))
-
-
-def _snapshot(home: Home, program: Program, training: Training, at: int | Point) -> None:
-    """The weights now, as those after `at` steps, or as the final ones."""
-    network, final = program.network, isinstance(at, Point)
-    folder = home.folder(training)
-    path = home.snapshot(training, END) if isinstance(at, Point) else snapshot_at(folder, at)
+def _keep(home: Home, program: Program, training: Training, at: int | Point, weights: Weights) -> None:
+    """As the weights after `at` steps, or as the final ones."""
+    network, folder = program.network, home.folder(training)
+    final = isinstance(at, Point)
     attributes = {
         "training": training.name,
-        "step": program.recipe.epochs * program.steps if isinstance(at, Point) else at,
+        "step": program.recipe.epochs * program.steps if final else at,
         "image_size": network.image_size,
         "channels": network.channels,
         "classes": network.classes,
         "width": training.model.width,
     }
-    files.write_snapshot(path, network, program.final_weights() if final else program.weights(), attributes)
+    path = home.snapshot(training, END) if isinstance(at, Point) else snapshot_at(folder, at)
+    files.write_snapshot(path, network, weights, attributes)
 
 
 def result_of(

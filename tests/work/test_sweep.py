@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import random
 import re
@@ -175,13 +176,29 @@ def test_a_point_that_was_not_kept_is_trained_up_to_again_and_that_is_said(tiny_
     kept = early.read_bytes()
     early.unlink()
     plan = lottery("plan", tiny_file, "--results", trained).stdout
-    assert "dense-seed0: its weights at 1ep were not kept; it will be trained again up to there" in plan
+    assert "dense-seed0: its weights at 1ep were not kept; it will be trained again up to there, and refused if" in plan
     said = lottery("sweep", tiny_file, "--results", trained).stdout
     assert "dense-seed0: its weights at 1ep were not kept; it is trained again up to there" in said
     assert csv_of(trained) == csv_of(undisturbed)
     (again,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")
     one, other = (store.read_arrays(path)[0] for path in (again, _written(kept, early.with_name("kept.h5"))))
     assert all(one[name].tobytes() == other[name].tobytes() for name in other)
+
+
+def test_weights_of_another_training_are_not_taken_for_those_that_were_not_kept(tiny_file, trained):
+    """As a GPU would make them; here the record of the first training is another by its last digit."""
+    (early,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")
+    early.unlink()
+    folder = early.parents[1]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines[0]["train_loss"] = math.nextafter(lines[0]["train_loss"], 9)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for ticket in trainings(trained, "ticket-*-k1ep-*"):
+        shutil.rmtree(ticket)
+    done = lottery("sweep", tiny_file, "--results", trained, check=2)
+    assert "its weights at 1ep were not kept, and trained again it is another training" in done.stderr
+    assert "expected a point it kept (0it, " in done.stderr
+    assert not early.exists()
 
 
 def _written(content: bytes, path: Path) -> Path:
