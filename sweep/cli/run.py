@@ -39,12 +39,12 @@ Restarts = Annotated[
 Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
 
 
-def dry_run(*, results: Results = RESULTS, jobs: Jobs = 0) -> int:
+def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) -> int:
     """The whole sweep in minutes on this machine, with data that comes with the installation.
 
     Example: lottery dry-run
     """
-    home = open_home(str(SHIPPED / "dry_run.yaml"), (), results)
+    home = open_home(str(SHIPPED / "dry_run.yaml"), overrides, results)
     console.print(method(home))
     status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
     if status == 0:

@@ -19,7 +19,7 @@ import pytest
 from slurm.local import DIED
 from sweep import files as store
 from sweep.experiment import file as experiment_file
-from tests.conftest import tiny
+from tests.conftest import DRY_RUN, tiny
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, listening, lottery, started, status_of, trainings
 from tests.test_house import ROOT
@@ -111,14 +111,14 @@ def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(dry
     other = tmp_path / "killed"
     chance = random.Random(1)
     for sign in ("dense-*/checkpoint.h5", "dense-*/result.json", "ticket-*/checkpoint.h5", "ticket-*/result.json"):
-        with started("dry-run", "--results", other, start_new_session=True) as process:
+        with started(*DRY_RUN, "--results", other, start_new_session=True) as process:
             until(lambda sign=sign: trainings(other, sign), 300)
             time.sleep(chance.random())
             # the whole group, as a batch system would, or the parent alone
             os.killpg(process.pid, signal.SIGKILL) if chance.random() < 0.5 else process.kill()
             process.wait()
         assert not list(other.glob("*/report/results.csv")), "it had ended before it was killed"
-    lottery("dry-run", "--results", other)
+    lottery(*DRY_RUN, "--results", other)
     assert csv_of(other) == csv_of(dry_run)
 
 
