@@ -17,7 +17,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 # These never change: they name results that exist. Where one differs, take the change back, or give the changed
 # experiment a new file. The name of the first dense run, and a hash of the names of all trainings; both also differ
-# where grid or seeds were changed on purpose, as in the dry run and for ResNet-20: what is still asked for keeps its name.
+# where grid or seeds were changed on purpose, as in the dry run and for ResNet-20: what stays keeps its name.
 PUBLISHED = {
     "own_images": ("dense-seed0-7b3d875eb7", "cd54d858e5"),
     "cifar10_mobilenet_v2": ("dense-seed0-e097bf9777", "2189c40d19"),
