@@ -1,30 +1,37 @@
-"""What no experiment asks for any more: `lottery tidy`."""
+"""What no experiment asks for any more, or what came from a run that was replaced: `lottery tidy`."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from sweep import progress
+from sweep import files, progress
 from sweep.cli.find import RESULTS, Json, Results
 from sweep.errors import Refused
+from sweep.experiment import END
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
+from sweep.graph.home import RESULT
 from sweep.graph.plan import graph_of
+from sweep.graph.runs import of_another_run, run_there
+from sweep.graph.training import Mask, Training
 from sweep.progress import console
 
 
 @dataclass(frozen=True)
-class Unasked:
+class Left:
     name: str
     path: str
     bytes: int
+    why: str
 
 
 def tidy(
@@ -33,19 +40,19 @@ def tidy(
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Trainings and masks of the pool that no experiment under the results folder asks for, with their sizes.
+    """Trainings and masks that no experiment under the results folder asks for, or that came from a run since replaced.
 
     Example: lottery tidy --results results
     """
     if not results.is_dir():
         raise Refused(f"{results}: no such folder; expected the folder that holds the results of all experiments")
-    found = unasked(results)
+    found = left_over(results)
     if json_:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
-        table = Table("no experiment asks for", "size")
+        table = Table("left over", "why", "size")
         for one in found:
-            table.add_row(one.name, _size(one.bytes))
+            table.add_row(one.name, one.why, _size(one.bytes))
         if found:
             progress.show(table)
         said = f"{len(found)} of no use to any experiment, {_size(sum(one.bytes for one in found))}"
@@ -59,26 +66,53 @@ def tidy(
     return 0
 
 
-def unasked(results: Path) -> list[Unasked]:
-    """What lies in the pool and belongs to no experiment; nothing that a process trains now."""
+def left_over(results: Path) -> list[Left]:
+    """What lies in the pool and is of no use; nothing that a process trains now."""
     asked = _asked(results)
+    others = _of_other_runs(results, asked)
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]
-    return [
-        Unasked(path.name, str(path), _bytes(path))
-        for path in paths
-        if path.name.removesuffix(".h5") not in asked and not _under_way(path)
-    ]
+    named = {path: path.name.removesuffix(".h5") for path in paths if not _under_way(path)}
+    why = {name: others.get(name, "") if name in asked else "no experiment asks for it" for name in named.values()}
+    return [Left(path.name, str(path), _bytes(path), why[name]) for path, name in named.items() if why[name]]
 
 
-def _asked(results: Path) -> set[str]:
-    """The names of all trainings and masks that the experiments under `results` ask for."""
-    out: set[str] = set()
+def _asked(results: Path) -> dict[str, Training | Mask]:
+    """All trainings and masks that the experiments under `results` ask for, by name."""
+    out: dict[str, Training | Mask] = {}
     for described in results.glob("*/experiment.yaml"):
         for training in graph_of(experiment_file.load(described)):  # one that cannot be read is refused by name
-            out.add(training.name)
+            out[training.name] = training
             if training.mask:
-                out.add(training.mask.as_made.name)
+                out[training.mask.as_made.name] = training.mask.as_made
     return out
+
+
+def _of_other_runs(results: Path, asked: Mapping[str, Training | Mask]) -> dict[str, str]:
+    """Of these, what came from another run of a training than is there, and what came from that in turn; and why."""
+    run = cache(partial(run_there, results))
+
+    @cache
+    def why(name: str) -> str:
+        one = asked[name]
+        parents = (one.of,) if isinstance(one, Mask) else one.needs
+        other = _mask_of_another_run(results, one, run) if isinstance(one, Mask) else _of_another_run(results, one, run)
+        return (
+            f"of another run of {other}" if other else next(filter(None, (why(parent.name) for parent in parents)), "")
+        )
+
+    return {name: why(name) for name in asked}
+
+
+def _of_another_run(results: Path, training: Training, run: Callable[[str], str | None]) -> str:
+    result = files.read_json_if_there(results / "trainings" / training.name / "result.json", RESULT)
+    return of_another_run(result, run) if result else ""
+
+
+def _mask_of_another_run(results: Path, mask: Mask, run: Callable[[str], str | None]) -> str:
+    path, there = results / "masks" / f"{mask.name}.h5", run(mask.of.name)
+    if mask.method.at != END or there is None or not path.exists():
+        return ""
+    return mask.of.name if files.read_attributes(path).get("weights") != there else ""
 
 
 def _under_way(path: Path) -> bool:

@@ -85,6 +85,7 @@ RESULT: files.Shape = {  # what others ask of result.json
     "steps_per_epoch": int, "seconds?": float, "hardware?": str, "trainings_per_gpu?": int, "epochs?": float,
     "threshold?": float, "density?": float, "kept?": int, "prunable?": int, "instability?": float,
     "test_images?": int, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str, "version?": str,
+    "run?": str, "runs?": {},
 }  # fmt: skip
 REASON: files.Shape = {"reason": str}  # of failure.json and skipped.json
 

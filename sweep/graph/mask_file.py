@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +13,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
+from sweep.graph.runs import run_of
 from sweep.graph.training import Mask, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
@@ -88,7 +88,7 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
         return read_mask(home, mask)  # of an initialization; or a pool that travelled without its large files
     network, weights = _weights_of(home, mask, scorer)
-    digest = hashlib.sha256(weights.kernels.tobytes()).hexdigest()
+    digest = run_of(weights)
     if not path.exists():
         pruned = _pruned(home, mask, network, weights, scorer)
         arrays: dict[str, np.ndarray] = {

@@ -16,6 +16,7 @@ from models import Weights
 from sweep import files
 from sweep.experiment import END
 from sweep.graph.home import Home
+from sweep.graph.runs import runs_of
 from sweep.graph.training import Line
 from sweep.hardware import circumstances
 from sweep.training.program import Program
@@ -46,6 +47,7 @@ def run_line(
         "seconds": 0.0,
         "devices": program.devices.replicas,
         "fingerprint": fingerprint,
+        "runs": runs_of(home, line),
         **circumstances(),
     }
     before_writing()

@@ -14,6 +14,7 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
+from sweep.graph.runs import run_of, runs_of
 from sweep.graph.training import Training
 from sweep.hardware import circumstances
 from sweep.training.loop import Other, Outcome, Start, Watch, replay, train
@@ -24,13 +25,15 @@ def run_training(
     home: Home, program: Program, training: Training, mask: Found | None, fingerprint: str, quiet: bool, watch: Watch
 ) -> None:
     """Train it, keep the weights that others start from, and leave its result."""
-    folder = home.folder(training)
+    folder, runs = home.folder(training), runs_of(home, training)
     start = start_of(home, training, program.network, program.steps, mask)
     points = frozenset(_points(home, program, training))
     watch = replace(watch, points=points, reached=lambda at: _keep(home, program, training, at, program.weights()))
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
-    _keep(home, program, training, END, program.final_weights())
-    files.write_json(folder / "result.json", result_of(outcome, program, training, fingerprint, mask))
+    final = program.final_weights()
+    _keep(home, program, training, END, final)
+    result = result_of(outcome, program, training, fingerprint, mask) | {"run": run_of(final), "runs": runs}
+    files.write_json(folder / "result.json", result)
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)
 

@@ -185,6 +185,15 @@ def test_a_point_that_was_not_kept_is_trained_up_to_again_and_that_is_said(tiny_
     assert all(one[name].tobytes() == other[name].tobytes() for name in other)
 
 
+def test_a_result_names_its_run_and_those_it_came_from(undisturbed):
+    """By the hash that masks keep of the weights they were taken from."""
+    (dense,) = trainings(undisturbed, "dense-*/result.json")
+    run = json.loads(dense.read_text())["run"]
+    assert {store.read_attributes(path)["weights"] for path in undisturbed.glob("masks/*.h5")} == {run}
+    for ticket in trainings(undisturbed, "ticket-*/result.json"):
+        assert json.loads(ticket.read_text())["runs"] == {dense.parent.name: run}
+
+
 def test_weights_of_another_training_are_not_taken_for_those_that_were_not_kept(tiny_file, trained):
     """As a GPU would make them; here the record of the first training is another by its last digit."""
     (early,) = trainings(trained, "dense-*/snapshots/step-00000004.h5")

@@ -1,0 +1,78 @@
+"""A dense run that was trained again and came out different: what the first one led to is not taken for its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sweep import files
+from sweep.graph.home import Home, open_home
+from sweep.graph.mask_file import make_mask
+from sweep.graph.runs import run_of, runs_of
+from sweep.work.worker import check_runs
+from tests import made_up
+from tests.made_up import network
+
+
+@pytest.fixture
+def rounds(here) -> Home:
+    """Two rounds from one dense run, all done."""
+    experiment = made_up.experiment(quantiles=(), rounds=2, share=0.2, rewind=made_up.points(0))
+    home = open_home(experiment, here / "results" / experiment.name)
+    weights = network().initial(0)
+    made_up.write_snapshot(home, weights, None)
+    for training in sorted(home.graph, key=lambda one: one.generation):
+        run = run_of(weights) if training.kind == "dense" else training.name
+        made_up.finish(home, training.slug, 0.5, run=run, runs=runs_of(home, training))
+        if training.mask and training.mask.round == 1:
+            make_mask(home, training.mask)
+    return home
+
+
+def replace_the_dense_run(home: Home, seed: int) -> None:
+    weights = network().initial(seed)
+    made_up.write_snapshot(home, weights, None)
+    path = made_up.dense(home) / "result.json"
+    files.write_json(path, files.read_json(path) | {"run": run_of(weights)})
+
+
+def left(said: str) -> dict[str, str]:
+    return {one["name"].rpartition("-")[0]: one["why"] for one in json.loads(said)}
+
+
+def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
+    dense = made_up.dense(rounds).name
+    replace_the_dense_run(rounds, 1)
+    for command in ("plan", "report"):
+        status, _, said = lottery(command, "small")
+        assert status == 2 and f"came from another run of {dense} than the one there; put that one back" in said
+    why = f"of another run of {dense}"
+    mask = "magnitude-global-q0.2-of-dense-seed0"
+    assert left(lottery("tidy", "--json")[1]) == {
+        "ticket-q0.2-k0-seed0": why, "ticket-q0.36-r2-k0-seed0": why, mask: why,
+    }  # fmt: skip
+    lottery("tidy", "--delete")
+    assert lottery("plan", "small")[0] == 0
+    assert [path.name for path in (rounds.pool / "trainings").iterdir()] == [dense]
+
+
+def test_nothing_is_trained_from_what_it_led_to(rounds):
+    first = rounds.training("ticket-q0.2-k0-seed0")
+    check_runs(rounds, first)
+    replace_the_dense_run(rounds, 1)
+    assert "came from another run of dense-seed0-" in made_up.refusal(lambda: check_runs(rounds, first))
+
+
+def test_trained_again_to_the_same_weights_it_is_the_same_run(rounds, lottery):
+    replace_the_dense_run(rounds, 0)
+    assert lottery("plan", "small")[0] == 0
+    assert left(lottery("tidy", "--json")[1]) == {}
+
+
+def test_results_of_before_runs_were_recorded_stay_as_they_are(rounds, lottery):
+    for path in (rounds.pool / "trainings").glob("ticket-*/result.json"):
+        found = files.read_json(path)
+        files.write_json(path, {name: value for name, value in found.items() if name not in ("run", "runs")})
+    replace_the_dense_run(rounds, 1)
+    assert lottery("plan", "small")[0] == 0
