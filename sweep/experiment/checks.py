@@ -102,14 +102,16 @@ def check(e: Experiment) -> None:
     need(not p.finetune or r.schedule in ("constant", "step", "exponential"), "prune.finetune",
          [str(k) for k in p.finetune],
          f"a schedule whose last rate is not 0 (recipe.schedule is {r.schedule})")  # fmt: skip
-    need(set(p.instability_quantiles) <= set(p.quantiles), "prune.instability_quantiles",
-         list(p.instability_quantiles), "some of prune.quantiles")  # fmt: skip
+    for name in ("control_quantiles", "instability_quantiles"):
+        asked = list(getattr(p, name))
+        right = f"some of {list(p.each_quantile)}, one a round" if p.share else "some of prune.quantiles"
+        need(set(asked) <= set(p.each_quantile), f"prune.{name}", asked, right)
+    need(p.rounds == 1 or not p.instability_quantiles or set(p.instability) <= set(p.rewind), "prune.instability",
+         [str(k) for k in p.instability], "some of prune.rewind: in rounds each has masks of its own")  # fmt: skip
     for name in ("quantiles", "thresholds", "methods", "rewind", "lr_rewind", "finetune", "controls",
                  "control_quantiles", "control_rewind", "instability", "instability_quantiles"):  # fmt: skip
         values = getattr(p, name)
         need(len(set(values)) == len(values), f"prune.{name}", [str(v) for v in values], "each value once")
-    need(bool(p.share) or set(p.control_quantiles) <= set(p.quantiles), "prune.control_quantiles",
-         list(p.control_quantiles), "some of prune.quantiles")  # fmt: skip
     need(set(p.control_rewind) <= set(p.rewind), "prune.control_rewind",
          [str(k) for k in p.control_rewind], "some of prune.rewind")  # fmt: skip
     need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")

@@ -94,6 +94,13 @@ class Prune:
     instability: tuple[Point, ...] = ()  # points from which two children with other data orders are compared
     instability_quantiles: tuple[float, ...] = ()  # of tickets besides the dense network; some of `quantiles`
 
+    @property
+    def each_quantile(self) -> tuple[float, ...]:
+        """Of iterative pruning by a share: one a round."""
+        if not self.share:
+            return self.quantiles
+        return tuple(round(1 - (1 - self.share) ** (r + 1), 6) for r in range(self.rounds))
+
 
 @dataclass(frozen=True)
 class Cluster:

@@ -57,9 +57,7 @@ def levels(prune: Prune, method: Method) -> list[Level]:
     """The levels of a method, quantiles first: those asked for, or its own; of iterative pruning, one a round."""
     if method.own_quantile is not None:
         return [Level("quantile", method.own_quantile)]
-    if prune.share:
-        return [Level("quantile", round(1 - (1 - prune.share) ** (r + 1), 6)) for r in range(prune.rounds)]
-    return [Level("quantile", q) for q in prune.quantiles] + [Level("threshold", t) for t in prune.thresholds]
+    return [Level("quantile", q) for q in prune.each_quantile] + [Level("threshold", t) for t in prune.thresholds]
 
 
 def graph_of(experiment: Experiment) -> Graph:
@@ -107,7 +105,11 @@ def _of_seed(experiment: Experiment, seed: int) -> Iterator[Training]:
             )
     for k in prune.instability:
         yield from _instability(_ticket(dense, None, k))
-        for mask in masks_of(experiment, dense):
+        # one shot: the mask does not depend on the point; in rounds it is that of the ticket rewound there
+        found = (
+            masks_of(experiment, dense) if prune.rounds == 1 else [t.mask for t in tickets if t.mask and t.begin == k]
+        )
+        for mask in found:
             if mask.level.kind == "quantile" and mask.level.value in prune.instability_quantiles:
                 yield from _instability(_ticket(dense, mask, k))
 

@@ -71,7 +71,7 @@ def _row(home: Home, training: Training, run: Callable[[str], str | None]) -> Ro
     else:
         level = training.mask.level
         out |= {level.kind: level.value, "method": str(training.mask.method)}
-        out |= {"round": training.mask.round, "mask": training.mask.as_made.name}
+        out |= {"round": training.mask.round, "mask": training.mask.of_ticket.name}
     if out["state"] == "done":
         result = files.read_json(folder / "result.json", RESULT)
         if result.get("training", training.name) != training.name:

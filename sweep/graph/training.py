@@ -107,7 +107,12 @@ class Mask(_Value):
     @cached_property
     def as_made(self) -> Mask:
         """The mask that lies in a file: before its positions were drawn anew."""
-        return replace(self, arrangement="found") if self.arrangement in ("shuffled", "random") else self
+        return self.of_ticket if self.arrangement in ("shuffled", "random") else self
+
+    @cached_property
+    def of_ticket(self) -> Mask:
+        """That of the ticket a control belongs to."""
+        return replace(self, arrangement="found")
 
     @cached_property
     def round(self) -> int:

@@ -45,9 +45,19 @@ def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
     return prune(Seen(weights, [weights.size]), [(weights.size, 1)], Level("quantile", quantile))
 
 
-def by_threshold(weights: np.ndarray, threshold: float) -> Pruned:
-    """Prune every weight whose magnitude is at or under `threshold`."""
-    return Pruned(np.abs(weights) > threshold, threshold)
+def by_threshold(weights: np.ndarray, threshold: float, inverted: bool = False) -> Pruned:
+    """Prune every weight whose magnitude is at or under `threshold`; `inverted`: as many, of the largest.
+
+    >>> by_threshold(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 1.5, inverted=True).mask
+    array([False,  True,  True,  True, False])
+    """
+    mask = np.abs(weights) > threshold
+    if not inverted:
+        return Pruned(mask, threshold)
+    largest = np.argsort(-np.abs(weights), kind="stable")[: np.count_nonzero(~mask)]
+    mask[:] = True
+    mask[largest] = False
+    return Pruned(mask, None)
 
 
 def prune(
@@ -61,7 +71,7 @@ def prune(
 ) -> Pruned:
     """The mask at one level: inside an earlier one where there is `within`; of the highest scores where `inverted`."""
     if level.kind == "threshold":
-        return by_threshold(seen.weights, level.value)
+        return by_threshold(seen.weights, level.value, inverted)
     mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted)
     single = score == "magnitude" and allocate == "global" and not inverted
     return Pruned(mask, _threshold(seen.weights, mask) if single else None)

@@ -125,7 +125,11 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         for kind, other in table.controls.items()
     }
     matches = against_dense.above(-margin)
-    beats = [np.where(table.planned[kind], tests.above(0.0), 0.0) for kind, tests in against.items()]
+    # of a control that few seeds have, nothing is shown
+    beats = [
+        np.where(table.planned[kind], np.where(tests.pairs >= SEEDS, tests.above(0.0), 1.0), 0.0)
+        for kind, tests in against.items()
+    ]
     controlled = np.logical_or.reduce([*table.planned.values(), np.zeros(len(table.keys), bool)])
     enough = against_dense.pairs >= SEEDS
     matching = enough & (statistics.holm(matches) <= LEVEL)
@@ -223,7 +227,7 @@ def _outcome(
     if not matching:
         return "undecided"
     planned = [kind for kind in against if table.planned[kind][g]]
-    compared = planned and all(against[kind].pairs[g] >= 2 for kind in planned)
+    compared = planned and all(against[kind].pairs[g] >= SEEDS for kind in planned)
     return "no better than a control" if compared else "matching"
 
 

@@ -321,6 +321,14 @@ REFUSED_OVERRIDES = {
     "a name of the pool": ("name=trainings", "expected another name"),
     "end before a rewind": ("recipe.epochs=2", "prune.rewind: received 2ep, expected a point from 0 to 1ep"),
     "control elsewhere": ("prune.control_quantiles=[0.7]", "expected some of prune.quantiles"),
+    "control between rounds": (
+        "prune={rounds: 4, share: 0.2, controls: [shuffled], control_quantiles: [0.49]}",
+        "prune.control_quantiles: received [0.49], expected some of [0.2, 0.36, 0.488, 0.5904], one a round",
+    ),
+    "unstable elsewhere": (
+        "prune={rounds: 2, share: 0.2, rewind: [0], instability: [1ep], instability_quantiles: [0.36]}",
+        "prune.instability: received ['1ep'], expected some of prune.rewind: in rounds",
+    ),
     "control rewound elsewhere": ("prune.control_rewind=[1ep]", "expected some of prune.rewind"),
     "duplicate seeds": ("seeds=[1, 1]", "seeds: received [1, 1], expected each once"),
     "negative seed": ("seeds=[-1]", "seeds: received [-1], expected each once, 0 or more"),

@@ -331,3 +331,10 @@ def test_two_children_of_a_point_see_the_data_in_other_orders_and_a_line_joins_t
     start = graph["child1-k0-seed0"]
     assert start.start == Start(seed=0) and start.needs == () and start.mask is None
     assert len(graph.dense) == 1
+
+
+def test_children_of_an_iterative_ticket_have_its_mask():
+    made = {"quantiles": (), "rounds": 3, "share": 0.2, "rewind": made_up.points(0, 2)}
+    graph = graph_of(made_up.experiment(**made, instability=made_up.points(2), instability_quantiles=(0.488,)))
+    assert graph["child1-q0.488-r3-k2ep-seed0"].mask == graph["ticket-q0.488-r3-k2ep-seed0"].mask
+    assert not [one.slug for one in graph if one.kind == "child" and one.mask and one.mask.round != 3]

@@ -160,6 +160,14 @@ def test_inverted_takes_the_largest_away():
     assert turned.sum() == whole.sum() and (whole & turned).sum() < whole.sum() / 2
 
 
+def test_inverted_at_a_threshold_takes_as_many_of_the_largest():
+    weights = np.array([0.5, -0.1, 0.2, -0.9, 0.05], np.float32)
+    found = [
+        masks.prune(Seen(weights, [5]), [(5, 1)], Level("threshold", 0.3), inverted=way).mask for way in (False, True)
+    ]
+    assert [list(np.flatnonzero(~mask)) for mask in found] == [[1, 2, 4], [0, 2, 3]]
+
+
 def test_two_masks_share_what_they_share_and_chance_is_counted_in_every_kernel():
     one, other = np.array([1, 1, 0, 0, 1, 0], bool), np.array([1, 0, 1, 0, 1, 0], bool)
     found = overlap(one, other, [4, 2])

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from typing import get_args
 
 import pytest
 
-from sweep.graph.results import Row
+from sweep.experiment.fields import ControlKind
+from sweep.graph.home import Home
+from sweep.graph.results import Row, collect
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, answer, beaten, estimate, power, rule, verdicts
+from tests import made_up
+
+CONTROLS = get_args(ControlKind)
 
 
 def rows(
@@ -103,6 +109,24 @@ def test_a_training_that_failed_or_collapsed_counts_against_its_ticket(state):
 def test_a_control_that_is_planned_and_not_done_leaves_it_at_matching():
     ticket, planned = rows("ticket", [0.900, 0.903, 0.901]), rows("shuffled", [None, None, None])
     assert outcome(DENSE, ticket, rows("fresh", [0.87, 0.872, 0.869]), planned) == "matching"
+
+
+def test_a_control_that_two_seeds_have_shows_nothing():
+    dense, ticket = rows("dense", [0.9, 0.902, 0.901, 0.9, 0.903]), rows("ticket", [0.9, 0.903, 0.901, 0.9, 0.903])
+    few, enough = [0.85, 0.851, None, None, None], [0.85, 0.851, 0.85, None, None]
+    assert outcome(dense, ticket, rows("shuffled", few)) == "matching"
+    assert outcome(dense, ticket, rows("shuffled", enough)) == "winning"
+
+
+def test_every_control_is_held_against_its_ticket(tmp_path):
+    """As the trainings name their masks: an inverted one lies in a file of its own."""
+    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(2), seeds=(0, 1, 2), controls=CONTROLS)
+    home = Home(tmp_path / "small", made)
+    for training in home.graph:
+        better = 0.9 if training.kind in ("dense", "ticket") else 0.8
+        made_up.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
+    (one,) = verdicts(collect(home))
+    assert set(one.controls) == set(CONTROLS)
 
 
 def test_many_tickets_are_held_to_more_than_one_is():
