@@ -59,7 +59,7 @@ class Ready:
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
     def end(self, task: str, failure: Failure | None) -> None:
-        """Of a task that was handed out. What needs one that failed is not to come."""
+        """Of a task that was handed out. What needs one that failed is not to come, but from a point it has."""
         name = self.home.training(task).name
         del self.waiting[name]
         if failure:
@@ -68,7 +68,7 @@ class Ready:
 
     def _drop(self, names: set[str]) -> None:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
-            if any(need.name in names for need in training.needs):
+            if any(need.name in names and not self.home.has(need, at) for need, at in training.uses):
                 names.add(training.name)
                 del self.waiting[training.name]
 

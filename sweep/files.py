@@ -27,8 +27,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or one's share of it
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to; what is there at the end becomes `path`, in one step."""
+def replacing(path: Path, first: bool = False) -> Iterator[Path]:
+    """Gives a path beside `path` to write to; what is there at the end becomes `path`, in one step.
+
+    `first`: unless another process was first, whose file stays.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # unique: processes of several machines may write the same file
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -36,11 +39,23 @@ def replacing(path: Path) -> Iterator[Path]:
         yield beside
         with open(beside, "rb") as f:
             os.fsync(f.fileno())
-        os.replace(beside, path)
+        if not first or not _link(beside, path):
+            os.replace(beside, path)
     except OSError as error:
         raise _named(error, path) from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _link(beside: Path, path: Path) -> bool:
+    """Whether `path` is there now; not on a file system without links."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _named(error: OSError, path: Path) -> OSError:
@@ -103,7 +118,9 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any], first: bool = False
+) -> None:
     """With a checksum of the content: a disk or a copy that changes a byte would train to another number, unseen.
 
     Made in memory first: where the disk is full, HDF5 ends the process with a segmentation fault.
@@ -114,7 +131,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mappi
         f.attrs.update({**attributes, CHECKSUM: checksum(arrays)})
         f.flush()
         image = f.id.get_file_image()
-    with replacing(path) as beside:
+    with replacing(path, first) as beside:
         beside.write_bytes(image)
 
 

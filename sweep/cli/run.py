@@ -26,6 +26,7 @@ from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
+from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.progress import console
 from sweep.training.schedule import check_batch, groups_of
@@ -197,6 +198,7 @@ def _check_data(home: Home) -> None:
 
 def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
     """On SLURM the last job of the chain writes the report."""
+    Runs(home.pool).refuse_replaced(*home.graph)
     status = failed(slurm.run(home))
     if slurm.wait:
         show.write_and_list(home, quiet)
@@ -206,6 +208,7 @@ def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
 
 
 def _sweep(home: Home, backend: Backend, quiet: bool) -> int:
+    Runs(home.pool).refuse_replaced(*home.graph)
     status = failed(backend.run(home))  # said first: the report may fail for the same reason
     show.write_and_list(home, quiet)
     return status

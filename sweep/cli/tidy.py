@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +18,12 @@ from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
-from sweep.graph.home import RESULT
 from sweep.graph.plan import graph_of
-from sweep.graph.runs import of_another_run, run_there
+from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Training
 from sweep.progress import console
+
+UNASKED = "no experiment asks for it"
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Left:
 
 def tidy(
     *,
+    replaced: Annotated[bool, Parameter(help="Only what came from a run since replaced")] = False,
     delete: Annotated[bool, Parameter(help="Delete what is listed")] = False,
     json_: Json = False,
     results: Results = RESULTS,
@@ -46,7 +47,7 @@ def tidy(
     """
     if not results.is_dir():
         raise Refused(f"{results}: no such folder; expected the folder that holds the results of all experiments")
-    found = left_over(results)
+    found = [one for one in left_over(results) if not replaced or one.why != UNASKED]
     if json_:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -56,7 +57,8 @@ def tidy(
         if found:
             progress.show(table)
         said = f"{len(found)} of no use to any experiment, {_size(sum(one.bytes for one in found))}"
-        console.print(said + ("" if delete or not found else "; lottery tidy --delete deletes them"))
+        again = "lottery tidy --replaced --delete" if replaced else "lottery tidy --delete"
+        console.print(said + ("" if delete or not found else f"; {again} deletes them"))
     if delete:
         for one in found:
             path = Path(one.path)
@@ -72,7 +74,7 @@ def left_over(results: Path) -> list[Left]:
     others = _of_other_runs(results, asked)
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]
     named = {path: path.name.removesuffix(".h5") for path in paths if not _under_way(path)}
-    why = {name: others.get(name, "") if name in asked else "no experiment asks for it" for name in named.values()}
+    why = {name: others.get(name, "") if name in asked else UNASKED for name in named.values()}
     return [Left(path.name, str(path), _bytes(path), why[name]) for path, name in named.items() if why[name]]
 
 
@@ -89,30 +91,18 @@ def _asked(results: Path) -> dict[str, Training | Mask]:
 
 def _of_other_runs(results: Path, asked: Mapping[str, Training | Mask]) -> dict[str, str]:
     """Of these, what came from another run of a training than is there, and what came from that in turn; and why."""
-    run = cache(partial(run_there, results))
+    runs = Runs(results)
 
-    @cache
-    def why(name: str) -> str:
-        one = asked[name]
-        parents = (one.of,) if isinstance(one, Mask) else one.needs
-        other = _mask_of_another_run(results, one, run) if isinstance(one, Mask) else _of_another_run(results, one, run)
-        return (
-            f"of another run of {other}" if other else next(filter(None, (why(parent.name) for parent in parents)), "")
-        )
+    def replaced(one: Training | Mask) -> str:
+        if isinstance(one, Training):
+            return runs.replaced(one)
+        path, there = results / "masks" / f"{one.name}.h5", runs.there(one.of.name)
+        of_it = one.method.at == END and there is not None and path.exists()
+        other = of_it and files.read_attributes(path).get("weights") != there
+        return one.of.name if other else runs.replaced(one.of)
 
-    return {name: why(name) for name in asked}
-
-
-def _of_another_run(results: Path, training: Training, run: Callable[[str], str | None]) -> str:
-    result = files.read_json_if_there(results / "trainings" / training.name / "result.json", RESULT)
-    return of_another_run(result, run) if result else ""
-
-
-def _mask_of_another_run(results: Path, mask: Mask, run: Callable[[str], str | None]) -> str:
-    path, there = results / "masks" / f"{mask.name}.h5", run(mask.of.name)
-    if mask.method.at != END or there is None or not path.exists():
-        return ""
-    return mask.of.name if files.read_attributes(path).get("weights") != there else ""
+    found = {name: replaced(one) for name, one in asked.items()}
+    return {name: f"of another run of {parent}" for name, parent in found.items() if parent}
 
 
 def _under_way(path: Path) -> bool:

@@ -15,7 +15,9 @@ from sweep.errors import Refused
 from sweep.experiment import BEGINNING, END, Experiment, Point
 from sweep.experiment import file as experiment_file
 from sweep.graph.plan import Graph, graph_of
+from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Training
+from sweep.progress import console
 
 
 class Home:
@@ -67,7 +69,23 @@ class Home:
     def skipped(self, training: Training) -> str:
         """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
-        return str(found["reason"]) if found and self.experiment.prune.collapse == "skip" else ""
+        if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
+            return ""
+        return str(found["reason"])
+
+    def points_asked(self, training: Training) -> set[Point]:
+        """The points of it that any experiment of the pool starts from: trained again it might be another run."""
+        out = set(self.graph.points_of(training))
+        for described in self.pool.glob("*/experiment.yaml"):
+            try:
+                out |= set(graph_of(experiment_file.load(described)).points_of(training))
+            except Refused as error:
+                console.print(f"{error}; what it asks of {training.slug} is not kept")
+        return out
+
+    def has(self, training: Training, at: Point) -> bool:
+        """Whether it is done, and its weights of a point are there."""
+        return (self.folder(training) / "result.json").exists() and self.snapshot(training, at).exists()
 
     def missing_points(self, training: Training) -> list[Point]:
         """Points of a finished training that this experiment starts from and that were not kept.
@@ -77,7 +95,7 @@ class Home:
         wanted = [at for at in self.graph.points_of(training) if at != END]
         if not wanted or not (self.folder(training) / "result.json").exists():
             return []
-        return [at for at in wanted if not self.snapshot(training, at).exists()]
+        return [at for at in wanted if not self.has(training, at)]
 
 
 RESULT: files.Shape = {  # what others ask of result.json
@@ -87,7 +105,7 @@ RESULT: files.Shape = {  # what others ask of result.json
     "test_images?": int, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str, "version?": str,
     "run?": str, "runs?": {},
 }  # fmt: skip
-REASON: files.Shape = {"reason": str}  # of failure.json and skipped.json
+REASON: files.Shape = {"reason": str, "runs?": {}}  # of failure.json and skipped.json
 
 
 def snapshot_at(folder: Path, step: int) -> Path:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from models import Network, Weights, build
+from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
-from sweep.graph.runs import run_of
+from sweep.graph.runs import Runs, run_of
+from sweep.graph.snapshot_file import network_of, read_weights
 from sweep.graph.training import Mask, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
@@ -34,24 +35,12 @@ class Found:
         return float(self.mask.mean())
 
 
-def network_of(attributes: dict[str, object]) -> Network:
-    """The network a snapshot belongs to, from the snapshot's own attributes."""
-    size, channels, classes, width = (attributes[key] for key in ("image_size", "channels", "classes", "width"))
-    return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)  # type: ignore[arg-type]
-
-
-def weights_at(home: Home, training: Training, at: Point) -> tuple[Network, Weights, dict[str, object]]:
+def weights_at(home: Home, training: Training, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
     """The weights of a training at a point, with their network and the attributes of their file."""
-    path = home.snapshot(training, at)
-    named, attributes = files.read_arrays(path)
-    try:
-        network = network_of(attributes)
-        return network, network.flat(named), attributes
-    except (KeyError, ValueError) as error:
-        raise Refused(f"{path}: not a snapshot ({error}); delete it and run again") from None
+    return read_weights(home.snapshot(training, at))
 
 
-def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dict[str, object]]:
+def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dict[str, Any]]:
     return weights_at(home, training, END)
 
 
@@ -86,7 +75,8 @@ def can_make(home: Home, mask: Mask) -> bool:
 def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     path = home.mask(mask)
     if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
-        return read_mask(home, mask)  # of an initialization; or a pool that travelled without its large files
+        # of an initialization; or a pool that travelled without its large files
+        return read_mask(home, mask, Runs(home.pool).there(mask.of.name) if mask.method.at == END else None)
     network, weights = _weights_of(home, mask, scorer)
     digest = run_of(weights)
     if not path.exists():
@@ -99,7 +89,8 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
             arrays["threshold"] = np.array(pruned.threshold, np.float64)
         shape = {key: getattr(network, key) for key in ("image_size", "channels", "classes")}
         attributes = {"network": network.name, **shape, "width": mask.of.model.width, "prunable": network.prunable}
-        files.write_arrays(path, arrays, {**attributes, "weights": digest})
+        # scores from gradients differ a little from GPU to GPU: ticket and controls take the mask that was first
+        files.write_arrays(path, arrays, {**attributes, "weights": digest}, first=True)
     return read_mask(home, mask, digest)
 
 

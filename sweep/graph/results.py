@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import right_count
-from sweep.graph.runs import refuse_other_runs, run_there
+from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
 from sweep.graph.training import Training
 
@@ -56,11 +54,11 @@ def results_of(home: Home) -> Results:
 
 def collect(home: Home) -> list[Row]:
     """All rows, in the order of the plan: dense runs first, then the longest."""
-    run = cache(partial(run_there, home.pool))  # many tickets have one dense run
-    return [_row(home, training, run) for training in home.graph]
+    runs = Runs(home.pool)
+    return [_row(home, training, runs) for training in home.graph]
 
 
-def _row(home: Home, training: Training, run: Callable[[str], str | None]) -> Row:
+def _row(home: Home, training: Training, runs: Runs) -> Row:
     folder = home.folder(training)
     out: dict[str, Any] = {"state": "waiting"}
     if folder.exists():
@@ -77,7 +75,7 @@ def _row(home: Home, training: Training, run: Callable[[str], str | None]) -> Ro
         if result.get("training", training.name) != training.name:
             raise Refused(f"{folder / 'result.json'}: the result of {result['training']}; put it back, or delete the "
                           "folder to train it again")  # fmt: skip
-        refuse_other_runs(folder, result, run)
+        runs.refuse_replaced(training)
         names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}

@@ -8,15 +8,19 @@ these was trained again and came out different, what the first run led to is not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from models import Weights
 from sweep import files
 from sweep.errors import Refused
-from sweep.graph.home import RESULT, Home
-from sweep.graph.training import Training
+from sweep.graph.snapshot_file import read_weights
+
+if TYPE_CHECKING:
+    from sweep.graph.training import Training
+
+RUNS: files.Shape = {"run?": str, "runs?": {}}
 
 
 def run_of(weights: Weights) -> str:
@@ -24,24 +28,52 @@ def run_of(weights: Weights) -> str:
     return hashlib.sha256(weights.kernels.tobytes()).hexdigest()
 
 
-def runs_of(home: Home, training: Training) -> dict[str, str]:
-    """Of the trainings it comes from, by their names, as they lie there now."""
-    found = {parent.name: run_there(home.pool, parent.name) for parent in training.needs}
-    return {name: run for name, run in found.items() if run}
+class Runs:
+    """Of the trainings of a pool as they are now; each is looked at once."""
 
+    def __init__(self, pool: Path) -> None:
+        self.pool = pool
+        self._records: dict[str, dict[str, Any] | None] = {}
+        self._there: dict[str, str | None] = {}
+        self._replaced: dict[str, str] = {}
 
-def run_there(pool: Path, name: str) -> str | None:
-    """None where it is not done, or was recorded before runs were."""
-    result = files.read_json_if_there(pool / "trainings" / name / "result.json", RESULT)
-    return result.get("run") if result else None
+    def there(self, name: str) -> str | None:
+        """None where it is not done, or nothing says which run it was."""
+        if name not in self._there:
+            record, final = self._record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
+            run = record.get("run") if record else None
+            if record and run is None and final.exists():  # recorded before runs were
+                run = run_of(read_weights(final)[1])
+            self._there[name] = run
+        return self._there[name]
 
+    def before(self, training: Training) -> dict[str, str]:
+        """Of the trainings it comes from, by their names."""
+        found = {parent.name: self.there(parent.name) for parent in training.needs}
+        return {name: run for name, run in found.items() if run}
 
-def of_another_run(result: Mapping[str, Any], run: Callable[[str], str | None]) -> str:
-    """The first training of which a result came from another run than is there; empty: none."""
-    return next((name for name, first in (result.get("runs") or {}).items() if run(name) not in (None, first)), "")
+    def other(self, record: Mapping[str, Any]) -> str:
+        """The first training of whose other run a record is; empty: none."""
+        runs = record.get("runs") or {}
+        return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
+    def replaced(self, training: Training) -> str:
+        """The training that was replaced since it, or something it came from, was trained; empty: none."""
+        name = training.name
+        if name not in self._replaced:
+            own = self.other(self._record(name) or {})
+            self._replaced[name] = own or next(filter(None, map(self.replaced, training.needs)), "")
+        return self._replaced[name]
 
-def refuse_other_runs(folder: Path, result: Mapping[str, Any], run: Callable[[str], str | None]) -> None:
-    if parent := of_another_run(result, run):
-        raise Refused(f"{folder}: came from another run of {parent} than the one there; put that one back, or delete "
-                      "what came from it (lottery tidy lists it) and run again")  # fmt: skip
+    def refuse_replaced(self, *trainings: Training) -> None:
+        """The first of these that came from a run that is no longer there."""
+        for training in trainings:
+            if not (parent := self.replaced(training)):
+                continue
+            raise Refused(f"{self.pool / 'trainings' / training.name}: came from another run of {parent} than the one "
+                          "there; put that one back, or lottery tidy --replaced --delete and run again")  # fmt: skip
+
+    def _record(self, name: str) -> dict[str, Any] | None:
+        if name not in self._records:
+            self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
+        return self._records[name]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from sweep.experiment import Experiment, Point
+from sweep.experiment import Data, Experiment, Point, Recipe, identity
 from sweep.graph.results import Row
 from sweep.pruning.compare import SAME
 
@@ -20,10 +20,11 @@ FILE = Path(__file__).with_name("renda2020_rewinding.csv")
 TRIALS = "Renda, Frankle and Carbin 2020, one-shot pruning, median and range of three trials"
 SOURCE = TRIALS.replace("pruning", "weight rewinding")
 NETWORKS = ("resnet20", "resnet56")
-RECIPE = {
-    "epochs": 182, "batch": 128, "learning_rate": 0.1, "schedule": "step", "milestones": (91, 136),
-    "weight_decay": 1e-4,
-}  # fmt: skip
+RECIPE = Recipe(
+    epochs=182, batch=128, learning_rate=0.1, nesterov=True, schedule="step", milestones=(91, 136), weight_decay=1e-4
+)
+DATA = Data("cifar10", pad=4, flip=True)
+FREE = ("precision", "norm_images")  # what rounding and devices may change
 METHOD = "magnitude"  # over all kernels together
 METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "finetune": "fine-tune", "fresh": "random-reinit"}
 
@@ -99,11 +100,14 @@ def _read(network: str, method: str) -> list[Published]:
 
 
 def differences(experiment: Experiment) -> list[str]:
-    """What keeps curves of this network from being compared: fields of the recipe that are not as published."""
+    """What keeps curves of this network from being compared: what is not as published."""
     if not _theirs(experiment):
         return []
-    ours = {name: getattr(experiment.recipe, name) for name in RECIPE}
-    out = [f"{name} {ours[name]} instead of {right}" for name, right in RECIPE.items() if ours[name] != right]
+    out = []
+    for ours, right in ((experiment.recipe, RECIPE), (experiment.data, DATA)):
+        for name in sorted((identity(ours).keys() | identity(right).keys()) - set(FREE)):
+            if getattr(ours, name) != getattr(right, name):
+                out.append(f"{name} {getattr(ours, name)} instead of {getattr(right, name)}")
     methods = [str(method) for method in experiment.prune.methods]
     return out + ([] if METHOD in methods else [f"{', '.join(methods)} instead of {METHOD}"])
 

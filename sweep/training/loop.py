@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def _nothing() -> None:
 class Watch:
     """Who follows a training from outside."""
 
+    begins: Callable[[int], None] = lambda step: None  # at a step, new or on from a checkpoint
     points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
     reached: Callable[[int], None] = lambda step: None  # called before anything says that the step is done
     before_writing: Callable[[], None] = _nothing  # raises where another process has taken the training over
@@ -80,8 +81,10 @@ def train(
     program.load(start.weights, start.mask)
     if checkpoint.exists():
         run.resume(checkpoint)
+        watch.begins(run.at)
     else:
         files.trim_metrics(folder, lambda line: False)
+        watch.begins(run.at)
         run.tell_point()
     total = recipe.epochs * program.steps - start.step
     with stoppable() as stop, Work(label, total, run.trained, quiet) as work:
@@ -94,7 +97,12 @@ def train(
 
 
 def replay(
-    program: Program, start: Start, label: str, wanted: set[int], losses: dict[int, float], quiet: bool = False
+    program: Program,
+    start: Start,
+    label: str,
+    wanted: set[int],
+    losses: Mapping[int, float],
+    quiet: bool = False,
 ) -> dict[int, Weights]:
     """The weights at the wanted steps of a training that was done before and did not keep them.
 
@@ -102,7 +110,7 @@ def replay(
     have no fixed order, rounding grows, and within some epochs the weights have nothing in common but their seed.
     """
     found: dict[int, Weights] = {}
-    watch = Watch(frozenset(wanted), lambda step: found.update({step: program.weights()}))
+    watch = Watch(points=frozenset(wanted), reached=lambda step: found.update({step: program.weights()}))
     run = _Run(program, start, Path(), label, watch)
     run.saves = False
     last = math.ceil(max(wanted) / program.steps)  # to the end of an epoch, where a loss can be compared
@@ -113,8 +121,8 @@ def replay(
             run.train_epoch(stop, work, program.steps)
             loss, _ = run.means()
             run.epoch, run.step = run.epoch + 1, 0
-            if loss != losses.get(run.epoch):
-                raise Other(f"train loss of epoch {run.epoch} {loss}, recorded {losses.get(run.epoch, 'is none')}")
+            if loss != losses[run.epoch]:
+                raise Other(f"train loss of epoch {run.epoch} {loss}, recorded {losses[run.epoch]}")
             run.tell_point()
     return found
 

@@ -16,7 +16,7 @@ from models import Weights
 from sweep import files
 from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.runs import runs_of
+from sweep.graph.runs import Runs
 from sweep.graph.training import Line
 from sweep.hardware import circumstances
 from sweep.training.program import Program
@@ -28,6 +28,7 @@ def run_line(
     home: Home, program: Program, line: Line, fingerprint: str, before_writing: Callable[[], None], points: int = POINTS
 ) -> None:
     """Evaluate the line, and leave its result."""
+    runs = Runs(home.pool).before(line)
     one, other = (files.read_snapshot(home.snapshot(end, END), program.network) for end in line.ends)
     found = []
     for share in np.linspace(0.0, 1.0, points, dtype=np.float32):
@@ -47,7 +48,7 @@ def run_line(
         "seconds": 0.0,
         "devices": program.devices.replicas,
         "fingerprint": fingerprint,
-        "runs": runs_of(home, line),
+        "runs": runs,
         **circumstances(),
     }
     before_writing()

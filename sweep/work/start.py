@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
-from sweep.graph.runs import run_of, runs_of
+from sweep.graph.runs import Runs, run_of
 from sweep.graph.training import Training
 from sweep.hardware import circumstances
 from sweep.training.loop import Other, Outcome, Start, Watch, replay, train
@@ -25,10 +28,13 @@ def run_training(
     home: Home, program: Program, training: Training, mask: Found | None, fingerprint: str, quiet: bool, watch: Watch
 ) -> None:
     """Train it, keep the weights that others start from, and leave its result."""
-    folder, runs = home.folder(training), runs_of(home, training)
+    folder, runs = home.folder(training), Runs(home.pool).before(training)
     start = start_of(home, training, program.network, program.steps, mask)
     points = frozenset(_points(home, program, training))
-    watch = replace(watch, points=points, reached=lambda at: _keep(home, program, training, at, program.weights()))
+    watch = replace(
+        watch, points=points, begins=partial(_drop_later, folder),
+        reached=lambda at: _keep(home, program, training, at, program.weights()),
+    )  # fmt: skip
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
     final = program.final_weights()
     _keep(home, program, training, END, final)
@@ -45,15 +51,20 @@ def replay_points(
     folder, words = home.folder(training), ", ".join(map(str, wanted))
     start = start_of(home, training, program.network, program.steps, mask)
     steps = {at.step(program.steps, program.recipe.epochs) for at in wanted}
-    losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder)}
+    total = program.recipe.epochs * program.steps
+    if max(steps) >= total:
+        raise Refused(f"{training.slug}: {words} lies after its end ({total} steps); expected an earlier point")
+    lost = f"{training.slug}: its weights at {words} were not kept"
+    kept = (
+        f"expected a point it kept ({', '.join(f'{step}it' for step in kept_steps(folder)) or 'none'}) or another seed"
+    )
+    losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder) if "train_loss" in line}
+    if not set(range(1 + start.step // program.steps, 1 + math.ceil(max(steps) / program.steps))) <= set(losses):
+        raise Refused(f"{lost}, nor its losses up to there, to compare a second training with; {kept}")
     try:
         found = replay(program, start, f"{training.slug}, again up to {words}", steps, losses, quiet)
     except Other as other:
-        kept = ", ".join(f"{step}it" for step in kept_steps(folder)) or "none"
-        raise Refused(
-            f"{training.slug}: its weights at {words} were not kept, and trained again it is another training, as "
-            f"on most GPUs ({other}); expected a point it kept ({kept}) or another seed"
-        ) from None
+        raise Refused(f"{lost}, and trained again it is another training, as on most GPUs ({other}); {kept}") from None
     for step, weights in found.items():
         _keep(home, program, training, step, weights)
 
@@ -77,11 +88,19 @@ def start_of(home: Home, training: Training, network: Network, steps: int, mask:
 
 def _points(home: Home, program: Program, training: Training) -> set[int]:
     """Steps at which its weights are kept: those that others start from and, of a dense run, a ladder of early ones."""
-    asked = [at for at in home.graph.points_of(training) if at != END]
+    asked = [at for at in home.points_asked(training) if at != END]
     ladder = LADDER if training.kind == "dense" else ()
     total = program.recipe.epochs * program.steps
     steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *ladder)}
     return {step for step in steps if step < total}
+
+
+def _drop_later(folder: Path, step: int) -> None:
+    """What an attempt that was given up had kept beyond it: on a GPU the next one goes elsewhere."""
+    for later in kept_steps(folder):
+        if later > step:
+            snapshot_at(folder, later).unlink()
+    (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 
 def _keep(home: Home, program: Program, training: Training, at: int | Point, weights: Weights) -> None:

@@ -20,7 +20,7 @@ from sweep.experiment import Point
 from sweep.graph import claim
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, can_make, make_mask
-from sweep.graph.runs import refuse_other_runs, run_there
+from sweep.graph.runs import Runs
 from sweep.graph.training import Line, Training
 from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
@@ -130,7 +130,7 @@ class Worker:
             program, fingerprint = self.program(training)
             for parent in training.needs:
                 check_data(home, parent, training, fingerprint)
-                check_runs(home, parent)
+                Runs(home.pool).refuse_replaced(parent)
             if isinstance(training, Line):
                 run_line(home, program, training, fingerprint, partial(claim.check, folder, mine))
                 return
@@ -164,7 +164,8 @@ class Worker:
         why = self._cut_through(training, mask)
         if why:
             path = self.home.folder(training) / "skipped.json"
-            files.write_json(path, {"task": training.slug, "reason": why})
+            runs = Runs(self.home.pool).before(training)
+            files.write_json(path, {"task": training.slug, "reason": why, "runs": runs})
         return bool(why)
 
     def _cut_through(self, training: Training, mask: Found | None) -> str:
@@ -232,12 +233,6 @@ def check_data(home: Home, parent: Training, training: Training, fingerprint: st
             f"data: {parent.name} was trained on other images (fingerprint {before}, these have {fingerprint}); "
             "expected the same ones at data.path"
         )
-
-
-def check_runs(home: Home, parent: Training) -> None:
-    """Nothing is built upon what itself came from a run that was replaced."""
-    folder = home.folder(parent)
-    refuse_other_runs(folder, files.read_json(folder / "result.json"), partial(run_there, home.pool))
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:

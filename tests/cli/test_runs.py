@@ -9,8 +9,7 @@ import pytest
 from sweep import files
 from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
-from sweep.graph.runs import run_of, runs_of
-from sweep.work.worker import check_runs
+from sweep.graph.runs import Runs, run_of
 from tests import made_up
 from tests.made_up import network
 
@@ -24,7 +23,7 @@ def rounds(here) -> Home:
     made_up.write_snapshot(home, weights, None)
     for training in sorted(home.graph, key=lambda one: one.generation):
         run = run_of(weights) if training.kind == "dense" else training.name
-        made_up.finish(home, training.slug, 0.5, run=run, runs=runs_of(home, training))
+        made_up.finish(home, training.slug, 0.5, run=run, runs=Runs(home.pool).before(training))
         if training.mask and training.mask.round == 1:
             make_mask(home, training.mask)
     return home
@@ -52,16 +51,44 @@ def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
     assert left(lottery("tidy", "--json")[1]) == {
         "ticket-q0.2-k0-seed0": why, "ticket-q0.36-r2-k0-seed0": why, mask: why,
     }  # fmt: skip
-    lottery("tidy", "--delete")
+    (rounds.pool / "trainings" / "unasked").mkdir()
+    lottery("tidy", "--replaced", "--delete")
     assert lottery("plan", "small")[0] == 0
-    assert [path.name for path in (rounds.pool / "trainings").iterdir()] == [dense]
+    assert {path.name for path in (rounds.pool / "trainings").iterdir()} == {dense, "unasked"}
 
 
-def test_nothing_is_trained_from_what_it_led_to(rounds):
-    first = rounds.training("ticket-q0.2-k0-seed0")
-    check_runs(rounds, first)
+def test_neither_is_anything_trained_from_it_nor_submitted(rounds, lottery, monkeypatch):
     replace_the_dense_run(rounds, 1)
-    assert "came from another run of dense-seed0-" in made_up.refusal(lambda: check_runs(rounds, first))
+    second = rounds.training("ticket-q0.36-r2-k0-seed0")
+    said = made_up.refusal(lambda: Runs(rounds.pool).refuse_replaced(second))
+    assert "came from another run of dense-seed0-" in said
+    monkeypatch.setattr("sweep.cli.run._check_data", lambda home: None)
+    status, _, said = lottery("sweep", "small")
+    assert status == 2 and "came from another run of dense-seed0-" in said
+
+
+def test_a_mask_without_the_weights_it_is_of_must_be_of_the_run_there(rounds):
+    mask = rounds.training("ticket-q0.2-k0-seed0").mask
+    replace_the_dense_run(rounds, 1)
+    (made_up.dense(rounds) / "snapshots" / "final.h5").unlink()
+    assert "taken from other weights" in made_up.refusal(lambda: make_mask(rounds, mask))
+
+
+def test_what_was_skipped_for_the_first_run_is_not_skipped_for_the_second(rounds):
+    ticket = rounds.training("ticket-q0.2-k0-seed0")
+    folder = rounds.folder(ticket)
+    (folder / "result.json").unlink()
+    files.write_json(folder / "skipped.json", {"reason": "empty", "runs": Runs(rounds.pool).before(ticket)})
+    assert rounds.skipped(ticket) == "empty"
+    replace_the_dense_run(rounds, 1)
+    assert rounds.skipped(ticket) == "" and not rounds.done(ticket)
+
+
+def test_a_run_that_was_recorded_before_runs_were_is_known_by_its_weights(rounds):
+    path = made_up.dense(rounds) / "result.json"
+    found = files.read_json(path)
+    files.write_json(path, {name: value for name, value in found.items() if name != "run"})
+    assert Runs(rounds.pool).there(path.parent.name) == found["run"]
 
 
 def test_trained_again_to_the_same_weights_it_is_the_same_run(rounds, lottery):

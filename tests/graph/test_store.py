@@ -40,6 +40,14 @@ def written(tmp_path):
 # ---- one step from the old file to the new
 
 
+def test_of_several_that_are_to_be_first_one_stays(tmp_path):
+    path = tmp_path / "arrays.h5"
+    for value in (1.0, 2.0):
+        store.write_arrays(path, {"a": np.full(3, value)}, {}, first=True)
+    assert store.read_arrays(path)[0]["a"][0] == 1.0
+    assert [one.name for one in tmp_path.iterdir()] == ["arrays.h5"]
+
+
 def test_a_new_file_replaces_the_old_one(tmp_path):
     path = tmp_path / "below" / "text.txt"
     store.write_text(path, "old")

@@ -14,7 +14,7 @@ from sweep.graph.mask_file import make_mask
 from sweep.graph.results import Row
 from sweep.report import write_report
 from sweep.report.overlaps import groups, made, pairs
-from sweep.report.published import beside
+from sweep.report.published import beside, differences
 from sweep.work.find import SHIPPED
 from tests import made_up
 
@@ -47,8 +47,18 @@ def test_what_was_not_published_stands_beside_nothing(other):
     assert beside(resnet20(), [other]) == []
 
 
-def test_under_another_recipe_nothing_is_compared():
-    assert beside(resnet20(epochs=30, milestones=(10, 20)), [row("ticket", "12ep", 0.9)]) == []
+@pytest.mark.parametrize("other", [{"epochs": 200}, {"mixup": 0.2}, {"ema": 0.99}, {"optimizer": "adamw"}])
+def test_under_another_recipe_nothing_is_compared(other):
+    assert beside(resnet20(**other), [row("ticket", "12ep", 0.9)]) == []
+    (name,) = other
+    assert [said.split()[0] for said in differences(resnet20(**other))] == [name]
+
+
+def test_on_fewer_images_nothing_is_compared():
+    study = resnet20()
+    fewer = dataclasses.replace(study, data=dataclasses.replace(study.data, validation=5000, flip=False))
+    assert differences(fewer) == ["flip False instead of True", "validation 5000 instead of 0"]
+    assert beside(fewer, [row("ticket", "12ep", 0.9)]) == []
 
 
 @pytest.fixture

@@ -1,0 +1,26 @@
+"""Weights on disk, and the network that their file says they belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from models import Network, Weights, build
+from sweep import files
+from sweep.errors import Refused
+
+
+def network_of(attributes: dict[str, Any]) -> Network:
+    """From the attributes of a snapshot or a mask."""
+    size, channels, classes, width = (attributes[key] for key in ("image_size", "channels", "classes", "width"))
+    return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)
+
+
+def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:
+    """With their network and the attributes of their file."""
+    named, attributes = files.read_arrays(path)
+    try:
+        network = network_of(attributes)
+        return network, network.flat(named), attributes
+    except (KeyError, ValueError) as error:
+        raise Refused(f"{path}: not a snapshot ({error}); delete it and run again") from None
