@@ -117,12 +117,12 @@ def undisturbed(tiny_file, tmp_path_factory) -> Path:
     return once(tmp_path_factory, "undisturbed", "sweep", tiny_file)
 
 
-DRY_RUN = ("dry-run", "recipe.epochs=6")
+DRY_RUN = ("dry-run", "recipe.epochs=4")
 
 
 @pytest.fixture(scope="session")
 def dry_run(tmp_path_factory) -> Path:
-    """The results of a dry run of a third of the epochs, likewise."""
+    """The results of a dry run of few epochs, likewise."""
     return once(tmp_path_factory, "dry_run", *DRY_RUN)
 
 

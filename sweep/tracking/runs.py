@@ -12,6 +12,7 @@ import hashlib
 import netrc
 import os
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ class Run(Tracker):
 
     def __init__(self, run: Any, folder: Path, live: bool, last: int) -> None:
         self.run, self.folder, self.live, self.last = run, folder, live, last
-        self.mirrored = int(run.summary.get("epoch") or 0) if live else _mirrored(folder)
+        self.mirrored = int(run.summary.get("epoch") or 0) if live else int(_noted(folder).get("epoch", 0))
         self.extra: dict[str, Any] = {}  # what goes with the last epoch
 
     def epoch(self) -> None:
@@ -63,7 +64,7 @@ class Run(Tracker):
             self.run.summary.update(_flat(files.read_json(result)))
         self.run.finish(exit_code=1 if failed else 0)
         if not self.live:  # only now are the rows in wandb's file for sure
-            files.write_json(self.folder / "wandb.json", {"epoch": self.mirrored})
+            files.write_json(self.folder / "wandb.json", _noted(self.folder) | {"epoch": self.mirrored})
 
 
 @contextmanager
@@ -76,8 +77,13 @@ def tolerated(what: str) -> Iterator[None]:
 
 
 def run_id(name: str) -> str:
-    """Of a training or a report: the same for every start, and whichever experiment asked for it."""
+    """Of a report or, with a word of its folder, of a training: the same whichever experiment asked for it."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def id_of(folder: Path) -> str:
+    """Of a training: the same for every start. Deleted and trained anew, it is another run there too."""
+    return run_id(f"{folder.name} {word}" if (word := _noted(folder).get("life")) else folder.name)
 
 
 @contextmanager
@@ -87,7 +93,9 @@ def tracked(home: Home, training: Training, folder: Path, hardware: str) -> Iter
         yield Tracker()
         return
     kind = training.kind if training.kind in ("dense", "ticket") else "control"
-    run, live = _begin(home, run_id(training.name), training.slug, kind, _config(home, training, hardware))
+    if not _noted(folder) and not files.read_metrics(folder):
+        files.write_json(folder / "wandb.json", {"epoch": 0, "life": uuid.uuid4().hex[:8]})
+    run, live = _begin(home, id_of(folder), training.slug, kind, _config(home, training, hardware))
     tracker, failed = Run(run, folder, live, training.recipe.epochs), True
     try:
         yield tracker
@@ -185,9 +193,8 @@ def _in_netrc(host: str) -> bool:
         return False
 
 
-def _mirrored(folder: Path) -> int:
-    path = folder / "wandb.json"
-    return int(files.read_json(path, {"epoch": int})["epoch"]) if path.exists() else 0
+def _noted(folder: Path) -> dict[str, Any]:
+    return files.read_json_if_there(folder / "wandb.json", {"epoch": int, "life?": str}) or {}
 
 
 def _config(home: Home, training: Training, hardware: str) -> dict[str, Any]:

@@ -139,12 +139,10 @@ def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeyp
 NETWORKS = {
     "inverted residuals": outline("inverted residuals", inverted_residuals, image_size=16, channels=3, classes=4),
     "resnet8": build("resnet8", image_size=16, channels=3, classes=4, width=0.35),
-    "mobilenet_v2_small": build("mobilenet_v2_small", image_size=16, channels=3, classes=4, width=0.35),
 }
-HEAVY = pytest.param("mobilenet_v2_small", marks=pytest.mark.drill)
 
 
-@pytest.mark.parametrize("name", ["inverted residuals", "resnet8", HEAVY])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_a_whole_network(name, monkeypatch):
     """Logits, statistics and the gradients of all weights of a training step."""
     import tensorflow as tf

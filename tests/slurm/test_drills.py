@@ -70,7 +70,7 @@ def claim(home: Path, task: str) -> dict[str, Any]:
 
 def disturbed() -> Experiment:
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
-    return steady(24, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
+    return steady(20, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
 
 
 @pytest.fixture(scope="session")
@@ -141,8 +141,8 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as
 
 
 def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_path):
-    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=30, array_parallelism=2)
-    experiment = steady(80, cluster, quantiles=(0.5,), rewind=made_up.points(0))
+    cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="1", warning_seconds=40, array_parallelism=2)
+    experiment = steady(55, cluster, quantiles=(0.5,), rewind=made_up.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,14 +113,14 @@ def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metri
     found = read_back(home.root)
     assert len(found) == 9
     for slug in plan:
-        run = found[tracking.run_id(home.training(slug).name)]
+        run = found[tracking.id_of(home.folder_of(slug))]
         assert_mirrors(run, home.folder_of(slug))
         assert (run["run_group"], run["job_type"], run["display_name"]) == (home.experiment.name, "ticket", slug)
         training = home.training(slug)
         quantile = training.mask.level.value
         assert run["config"]["quantile"] == quantile and run["config"]["rewind"] == str(training.begin)
         assert run["config"]["density"] == pytest.approx(1 - quantile, abs=1e-3)
-    dense = found[tracking.run_id(home.training("dense-seed0").name)]
+    dense = found[tracking.id_of(home.folder_of("dense-seed0"))]
     assert_mirrors(dense, made_up.dense(home))
     assert any(name.startswith("prunable weights") for name in dense["history"][-1])
     assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
@@ -134,7 +135,7 @@ def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
     found = read_back(tmp_path / "small")
     assert len(found) == 80
     for task in tasks:
-        assert_mirrors(found[tracking.run_id(home.training(task).name)], home.folder_of(task))
+        assert_mirrors(found[tracking.id_of(home.folder_of(task))], home.folder_of(task))
 
 
 def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
@@ -219,7 +220,7 @@ def test_online_without_a_usable_server_goes_on_offline_and_says_so_once(case, r
     assert said.count("going on offline") == 1 and KEY not in said
     assert {"no key": "no key", "no network": "cannot be reached", "wrong key": "wandb:"}[case] in said
     runs = read_back(home.root)
-    assert [row["epoch"] for row in runs[tracking.run_id(home.training("dense-seed0").name)]["history"]] == [1, 2, 3]
+    assert [row["epoch"] for row in runs[tracking.id_of(home.folder_of("dense-seed0"))]["history"]] == [1, 2, 3]
 
 
 @pytest.fixture
@@ -235,12 +236,13 @@ def server(monkeypatch, tmp_path):
 
 def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(server, tmp_path):
     home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
-    folder, id_ = made_up.dense(home), tracking.run_id(home.training("dense-seed0").name)
+    folder = made_up.dense(home)
     with (
         pytest.raises(KeyboardInterrupt),
         tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker,
     ):
         train(tracker, folder, 1, 2)
+        id_ = tracking.id_of(folder)
         until(lambda: [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2], 60)
         raise KeyboardInterrupt
     with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
@@ -250,18 +252,24 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
     assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
     assert kept["summary"]["test_top1"] == 0.5 and kept["config"]["kind"] == "dense"
     assert (kept["groupName"], kept["jobType"]) == (home.experiment.name, "dense")
+    shutil.rmtree(folder)  # and trained anew: another run, which does not write over the first
+    with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
+        train(tracker, folder, 1)
+    assert [row["epoch"] for row in server.runs[tracking.id_of(folder)]["history"]] == [1]
+    assert len(server.runs) == 2 and len(server.runs[id_]["history"]) == 4
 
 
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
     home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
     (home.root).mkdir()
     (home.root / "experiment.yaml").write_text(experiment_file.dump(home.experiment))
-    folder, id_ = made_up.dense(home), tracking.run_id(home.training("dense-seed0").name)
+    folder = made_up.dense(home)
     for epochs in ((1, 2), (3, 4)):
         with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
             for epoch in epochs:
                 store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
         time.sleep(1.1)  # wandb names its folders by the second
+    id_ = tracking.id_of(folder)
     assert "2 offline runs" in lottery("wandb", "sync", home.root).stdout
     assert [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2, 3, 4]
     assert "nothing to bring up" in lottery("wandb", "sync", home.root).stdout
