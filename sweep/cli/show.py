@@ -23,6 +23,7 @@ from sweep.cli.masks import summary
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import Home
+from sweep.graph.runs import Runs
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
 from sweep.report.verdict import MARGIN, answer, beaten, power, rule, verdicts
@@ -88,6 +89,9 @@ def _summary(home: Home, standing: Standing) -> str:
         for word in ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
         if counts[word]
     ]
+    runs = Runs(home.pool)
+    replaced = sum(bool(runs.replaced(training)) for training in home.graph)
+    parts += [f"{replaced} of a run since replaced (lottery tidy --replaced)"] if replaced else []
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} times"] if again else []
     parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []

@@ -46,6 +46,7 @@ def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
     for command in ("plan", "report"):
         status, _, said = lottery(command, "small")
         assert status == 2 and f"came from another run of {dense} than the one there; put that one back" in said
+    assert "3 done, 2 of a run since replaced (lottery tidy --replaced)" in lottery("status", "small")[1]
     why = f"of another run of {dense}"
     mask = "magnitude-global-q0.2-of-dense-seed0"
     assert left(lottery("tidy", "--json")[1]) == {
