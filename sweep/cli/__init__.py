@@ -52,7 +52,7 @@ app.register_install_completion_command()
 
 def main() -> int:
     try:
-        status = app(result_action="return_value", exit_on_error=False, print_error=False) or 0
+        status = app(sys.argv[1:], result_action="return_value", exit_on_error=False, print_error=False) or 0
         sys.stdout.flush()
         return status
     except CycloptsError as error:

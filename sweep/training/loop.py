@@ -59,11 +59,11 @@ def _nothing() -> None:
 class Watch:
     """Who follows a training from outside."""
 
-    begins: Callable[[int], None] = lambda step: None  # at a step, new or on from a checkpoint
     points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
     reached: Callable[[int], None] = lambda step: None  # called before anything says that the step is done
     before_writing: Callable[[], None] = _nothing  # raises where another process has taken the training over
     recorded: Callable[[], None] = _nothing  # an epoch is in metrics.jsonl
+    begins: Callable[[int], None] = lambda step: None  # at a step, anew or on from a checkpoint
 
 
 def train(
