@@ -185,23 +185,17 @@ def test_a_point_that_was_not_kept_is_trained_up_to_again_and_that_is_said(tiny_
     assert all(one[name].tobytes() == other[name].tobytes() for name in other)
 
 
-def test_what_an_attempt_that_was_given_up_had_kept_is_gone(tiny_file, trained):
-    """On a GPU the next attempt passes elsewhere, and its tickets would start from the first one's weights."""
+def test_a_dense_run_keeps_what_any_experiment_asks_for_and_nothing_of_an_attempt_that_was_given_up(tiny_file, trained):
+    """On a GPU the next attempt passes elsewhere, and tickets would start from the first one's weights."""
     (dense,) = trainings(trained, "dense-*")
-    first = dense / "snapshots" / "step-00000003.h5"  # nobody asks for it now
+    first = dense / "snapshots" / "step-00000003.h5"
     shutil.copy(dense / "snapshots" / "step-00000004.h5", first)
     for name in ("result.json", "checkpoint.h5"):
         (dense / name).unlink()
+    lottery("sbatch", tiny_file, "name=other", "prune.rewind=[2it]", "--results", trained)  # described, not trained
     lottery("train", tiny_file, "--results", trained)
-    assert not first.exists() and (dense / "snapshots" / "step-00000004.h5").exists()
-
-
-def test_a_dense_run_keeps_the_points_of_every_experiment_of_the_pool(tiny_file, tmp_path):
-    words = ("--results", tmp_path)
-    lottery("plan", tiny_file, *words)
-    lottery("sbatch", tiny_file, "name=other", "prune.rewind=[3it]", *words)  # described, not trained
-    lottery("train", tiny_file, *words)
-    assert trainings(tmp_path, "dense-*/snapshots/step-00000003.h5")
+    assert not first.exists()
+    assert all((dense / "snapshots" / f"step-0000000{step}.h5").exists() for step in (2, 4))
 
 
 def test_a_result_names_its_run_and_those_it_came_from(undisturbed):
