@@ -23,6 +23,7 @@ from slurm.local import Local, places
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.graph.results import collect
+from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
 from sweep.report.figures import charts
@@ -52,11 +53,13 @@ class Sweep:
         """Everything that is missing, on this machine; what failed. Run again to continue."""
         jobs = jobs or places(per_gpu, devices)
         arrays.refuse_live(self.home)
+        Runs(self.home.pool).refuse_replaced(*self.home.graph)
         return Local(jobs, devices, quiet, per_gpu).run(self._opened)
 
     def submit(self) -> dict[str, str]:
         """Everything that is missing, on SLURM; the numbers of the jobs."""
         preflight.refuse_what_cannot_work(self.home)
+        Runs(self.home.pool).refuse_replaced(*self.home.graph)
         return {job.name: number for job, number in arrays.submit(self._opened)}
 
     def wait(self, quiet: bool = True) -> list[Failure]:

@@ -39,7 +39,7 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         yield beside
         with open(beside, "rb") as f:
             os.fsync(f.fileno())
-        if not first or not _link(beside, path):
+        if not first or link(beside, path) is None:
             os.replace(beside, path)
     except OSError as error:
         raise _named(error, path) from None
@@ -47,14 +47,14 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def _link(beside: Path, path: Path) -> bool:
-    """Whether `path` is there now; not on a file system without links."""
+def link(beside: Path, path: Path) -> bool | None:
+    """Give a file its name. False: another process was first. None: a file system without links."""
     try:
         os.link(beside, path)
     except FileExistsError:
-        return True
-    except OSError:
         return False
+    except OSError:
+        return None
     return True
 
 

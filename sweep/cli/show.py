@@ -90,7 +90,7 @@ def _summary(home: Home, standing: Standing) -> str:
         if counts[word]
     ]
     runs = Runs(home.pool)
-    replaced = sum(bool(runs.replaced(training)) for training in home.graph)
+    replaced = sum(bool(runs.replaced(home.training(s.task))) for s in standing.tasks if s.state == "done")
     parts += [f"{replaced} of a run since replaced (lottery tidy --replaced)"] if replaced else []
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} times"] if again else []

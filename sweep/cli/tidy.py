@@ -36,18 +36,18 @@ class Left:
 
 def tidy(
     *,
-    replaced: Annotated[bool, Parameter(help="Only what came from a run since replaced")] = False,
+    replaced: Annotated[bool, Parameter(help="Instead, what came from a run since replaced")] = False,
     delete: Annotated[bool, Parameter(help="Delete what is listed")] = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Trainings and masks that no experiment under the results folder asks for, or that came from a run since replaced.
+    """Trainings and masks that no experiment under the results folder asks for; or that came from a run since replaced.
 
     Example: lottery tidy --results results
     """
     if not results.is_dir():
         raise Refused(f"{results}: no such folder; expected the folder that holds the results of all experiments")
-    found = [one for one in left_over(results) if not replaced or one.why != UNASKED]
+    found = [one for one in left_over(results) if replaced == (one.why != UNASKED)]
     if json_:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -56,7 +56,8 @@ def tidy(
             table.add_row(one.name, one.why, _size(one.bytes))
         if found:
             progress.show(table)
-        said = f"{len(found)} of no use to any experiment, {_size(sum(one.bytes for one in found))}"
+        what = "a run since replaced" if replaced else "no use to any experiment"
+        said = f"{len(found)} of {what}, {_size(sum(one.bytes for one in found))}"
         again = "lottery tidy --replaced --delete" if replaced else "lottery tidy --delete"
         console.print(said + ("" if delete or not found else f"; {again} deletes them"))
     if delete:
@@ -93,13 +94,17 @@ def _of_other_runs(results: Path, asked: Mapping[str, Training | Mask]) -> dict[
     """Of these, what came from another run of a training than is there, and what came from that in turn; and why."""
     runs = Runs(results)
 
+    def of_mask(mask: Mask) -> str:
+        path, there = results / "masks" / f"{mask.name}.h5", runs.there(mask.of.name)
+        if mask.method.at != END or there is None or not path.exists():
+            return ""
+        return mask.of.name if files.read_attributes(path).get("weights") != there else ""
+
     def replaced(one: Training | Mask) -> str:
-        if isinstance(one, Training):
-            return runs.replaced(one)
-        path, there = results / "masks" / f"{one.name}.h5", runs.there(one.of.name)
-        of_it = one.method.at == END and there is not None and path.exists()
-        other = of_it and files.read_attributes(path).get("weights") != there
-        return one.of.name if other else runs.replaced(one.of)
+        if isinstance(one, Mask):
+            return of_mask(one) or runs.replaced(one.of)
+        unknown = one.mask and not runs.recorded(one.name)  # of a version that did not record runs: as its mask tells
+        return runs.replaced(one) or (of_mask(one.mask.as_made) if one.mask and unknown else "")
 
     found = {name: replaced(one) for name, one in asked.items()}
     return {name: f"of another run of {parent}" for name, parent in found.items() if parent}

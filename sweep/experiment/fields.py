@@ -92,7 +92,7 @@ class Prune:
     control_rewind: tuple[Point, ...] = ()  # empty: all rewind points
     collapse: Literal["skip", "train", "refuse"] = "skip"  # where a mask leaves nothing of a kernel
     instability: tuple[Point, ...] = ()  # points from which two children with other data orders are compared
-    instability_quantiles: tuple[float, ...] = ()  # of tickets besides the dense network; some of `quantiles`
+    instability_quantiles: tuple[float, ...] = ()  # of tickets besides the dense network; some of those pruned at
 
     @property
     def each_quantile(self) -> tuple[float, ...]:

@@ -50,7 +50,7 @@ def point(text: object) -> Point:
     return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
 
 
-# Early points that every dense run keeps besides those its experiment asks for: they cost a few megabytes each, and
+# Early points that every dense run keeps besides those that experiments ask for: they cost a few megabytes each, and
 # the early ones are what people ask for later.
 LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))
 

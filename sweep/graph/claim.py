@@ -81,13 +81,13 @@ def _write_first(path: Path, claim: Claim) -> None:
     beside = path.with_name(f".claim.{claim.owner}.tmp")
     files.write_json(beside, asdict(claim))
     try:
-        os.link(beside, path)
-    except FileExistsError:
-        raise Busy(f"{path.parent.name}: another process began it at this moment") from None
-    except OSError:  # a file system without links
-        files.write_json(path, asdict(claim))
+        linked = files.link(beside, path)
     finally:
         beside.unlink()
+    if linked is False:
+        raise Busy(f"{path.parent.name}: another process began it at this moment")
+    if linked is None:
+        files.write_json(path, asdict(claim))
 
 
 def read(folder: Path) -> Claim | None:

@@ -77,6 +77,8 @@ class Home:
         """The points of it that any experiment of the pool starts from: trained again it might be another run."""
         out = set(self.graph.points_of(training))
         for described in self.pool.glob("*/experiment.yaml"):
+            if described.parent == self.root:
+                continue
             try:
                 out |= set(graph_of(experiment_file.load(described)).points_of(training))
             except Refused as error:
@@ -95,7 +97,7 @@ class Home:
         wanted = [at for at in self.graph.points_of(training) if at != END]
         if not wanted or not (self.folder(training) / "result.json").exists():
             return []
-        return [at for at in wanted if not self.has(training, at)]
+        return [at for at in wanted if not self.snapshot(training, at).exists()]
 
 
 RESULT: files.Shape = {  # what others ask of result.json
@@ -126,7 +128,7 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     refuse_old(root)
     described = root / "experiment.yaml"
     try:
-        before = experiment_file.load(described) if described.exists() else None
+        before = _described(described) if described.exists() else None
         if before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing:
             raise Refused(
                 f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
@@ -137,6 +139,13 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
     return Home(root, experiment)
+
+
+def _described(path: Path) -> Experiment:
+    try:
+        return experiment_file.load(path)
+    except Refused as error:
+        raise Refused(f"{error}; what an earlier version took may be deleted, and is written anew") from None
 
 
 def refuse_old(root: Path) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from models import Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.snapshot_file import read_weights
-
-if TYPE_CHECKING:
-    from sweep.graph.training import Training
+from sweep.graph.training import Training
 
 RUNS: files.Shape = {"run?": str, "runs?": {}}
 
@@ -26,6 +25,11 @@ RUNS: files.Shape = {"run?": str, "runs?": {}}
 def run_of(weights: Weights) -> str:
     """The same as a mask keeps of the weights it was taken from."""
     return hashlib.sha256(weights.kernels.tobytes()).hexdigest()
+
+
+@cache
+def _run_of_file(path: Path, changed: int) -> str:
+    return run_of(read_weights(path)[1])
 
 
 class Runs:
@@ -43,7 +47,7 @@ class Runs:
             record, final = self._record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
             run = record.get("run") if record else None
             if record and run is None and final.exists():  # recorded before runs were
-                run = run_of(read_weights(final)[1])
+                run = _run_of_file(final, final.stat().st_mtime_ns)
             self._there[name] = run
         return self._there[name]
 
@@ -61,7 +65,7 @@ class Runs:
         """The training that was replaced since it, or something it came from, was trained; empty: none."""
         name = training.name
         if name not in self._replaced:
-            own = self.other(self._record(name) or {})
+            own = self.other({"runs": self.recorded(name)})
             self._replaced[name] = own or next(filter(None, map(self.replaced, training.needs)), "")
         return self._replaced[name]
 
@@ -77,3 +81,9 @@ class Runs:
         if name not in self._records:
             self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
         return self._records[name]
+
+    def recorded(self, name: str) -> dict[str, str]:
+        """Those it came from: of its result or, where it is not finished, of its beginning."""
+        begun = self.pool / "trainings" / name / "training.json"
+        record = self._record(name) or files.read_json_if_there(begun, RUNS) or {}
+        return record.get("runs") or {}

@@ -96,6 +96,8 @@ class Mask(_Value):
         out = {"level": str(self.level), "of": self.of.digest, "at": str(method.at), "allocation": method.allocation}
         out |= {"score": method.score} if method.score != "magnitude" else {}
         out |= {"within": self.within.digest} if self.within else {}
+        # an earlier version took the smallest away there too, and kept that under the name without this
+        out |= {"takes": "largest"} if self.arrangement == "inverted" and self.level.kind == "threshold" else {}
         return out | ({"arrangement": self.arrangement} if self.arrangement != "found" else {})
 
     @property

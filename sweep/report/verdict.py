@@ -175,7 +175,7 @@ def _table(rows: list[Row]) -> _Table:
             for kind in DOUBTS:
                 at = "0" if kind == "fresh" else rewind
                 other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
-                if other is not None:
+                if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
                     planned[kind][g] = True
                     controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
     failed = np.array([any(_lost(row) for row in found.values()) for found in begun.values()], bool)

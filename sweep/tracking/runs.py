@@ -61,7 +61,7 @@ class Run(Tracker):
         self._catch_up(self.last)
         result = self.folder / "result.json"
         if result.exists():
-            self.run.summary.update(_flat(files.read_json(result)))
+            self.run.summary.update(_flat({k: v for k, v in files.read_json(result).items() if k != "runs"}))
         self.run.finish(exit_code=1 if failed else 0)
         if not self.live:  # only now are the rows in wandb's file for sure
             files.write_json(self.folder / "wandb.json", _noted(self.folder) | {"epoch": self.mirrored})

@@ -79,6 +79,7 @@ def train(
     watch = watch or Watch()
     run = _Run(program, start, folder, label, watch)
     program.load(start.weights, start.mask)
+    watch.before_writing()
     if checkpoint.exists():
         run.resume(checkpoint)
         watch.begins(run.at)

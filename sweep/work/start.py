@@ -87,11 +87,12 @@ def start_of(home: Home, training: Training, network: Network, steps: int, mask:
 
 
 def _points(home: Home, program: Program, training: Training) -> set[int]:
-    """Steps at which its weights are kept: those that others start from and, of a dense run, a ladder of early ones."""
+    """Steps at which its weights are kept: of a dense run those that others start from, and a ladder of early ones."""
+    if training.kind != "dense":
+        return set()
     asked = [at for at in home.points_asked(training) if at != END]
-    ladder = LADDER if training.kind == "dense" else ()
     total = program.recipe.epochs * program.steps
-    steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *ladder)}
+    steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *LADDER)}
     return {step for step in steps if step < total}
 
 
@@ -99,7 +100,7 @@ def _drop_later(folder: Path, step: int) -> None:
     """What an attempt that was given up had kept beyond it: on a GPU the next one goes elsewhere."""
     for later in kept_steps(folder):
         if later > step:
-            snapshot_at(folder, later).unlink()
+            snapshot_at(folder, later).unlink(missing_ok=True)
     (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 

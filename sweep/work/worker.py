@@ -119,7 +119,10 @@ class Worker:
         self._mine = task, mine
         with claim.beating(folder, mine):
             (folder / "failure.json").unlink(missing_ok=True)
-            files.write_json(folder / "training.json", training.described() | {"name": training.name})
+            runs = Runs(home.pool)  # a checkpoint belongs to those of its beginning
+            came_from = runs.recorded(training.name) if (folder / "checkpoint.h5").exists() else runs.before(training)
+            described = training.described() | {"name": training.name, "runs": came_from}
+            files.write_json(folder / "training.json", described)
             mask = self._mask(training)
             if self._skipped(training, mask):
                 return
@@ -156,7 +159,9 @@ class Worker:
     def skip_collapsed(self) -> None:
         """Put on record which trainings are not worth starting, as far as files alone can say."""
         for training in self.home.graph:
-            if training.mask and not self.home.done(training) and can_make(self.home, training.mask):
+            if training.mask is None or self.home.done(training) or not all(map(self.home.done, training.needs)):
+                continue
+            if can_make(self.home, training.mask):
                 with suppress(Refused):  # said when its turn comes
                     self._skipped(training, self._mask(training))
 

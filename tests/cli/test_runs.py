@@ -49,7 +49,7 @@ def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
     assert "3 done, 2 of a run since replaced (lottery tidy --replaced)" in lottery("status", "small")[1]
     why = f"of another run of {dense}"
     mask = "magnitude-global-q0.2-of-dense-seed0"
-    assert left(lottery("tidy", "--json")[1]) == {
+    assert left(lottery("tidy", "--replaced", "--json")[1]) == {
         "ticket-q0.2-k0-seed0": why, "ticket-q0.36-r2-k0-seed0": why, mask: why,
     }  # fmt: skip
     (rounds.pool / "trainings" / "unasked").mkdir()
@@ -73,6 +73,16 @@ def test_a_mask_without_the_weights_it_is_of_must_be_of_the_run_there(rounds):
     replace_the_dense_run(rounds, 1)
     (made_up.dense(rounds) / "snapshots" / "final.h5").unlink()
     assert "taken from other weights" in made_up.refusal(lambda: make_mask(rounds, mask))
+
+
+def test_what_is_half_trained_and_what_has_no_runs_on_record_are_told_too(rounds, lottery):
+    first, second = (rounds.training(f"ticket-q0.{word}-k0-seed0") for word in ("2", "36-r2"))
+    (rounds.folder(first) / "result.json").unlink()
+    files.write_json(rounds.folder(first) / "training.json", {"runs": Runs(rounds.pool).before(first)})
+    path = rounds.folder(second) / "result.json"
+    files.write_json(path, {name: value for name, value in files.read_json(path).items() if name != "runs"})
+    replace_the_dense_run(rounds, 1)
+    assert {first.slug, second.slug} <= set(left(lottery("tidy", "--replaced", "--json")[1]))
 
 
 def test_what_was_skipped_for_the_first_run_is_not_skipped_for_the_second(rounds):
