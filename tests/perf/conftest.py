@@ -49,7 +49,7 @@ def figure() -> Told:
 
 
 def machine() -> str:
-    return f"{hardware()}, {os.cpu_count()} cores, {platform.machine()}, {date.today()}"
+    return f"{', '.join(dict.fromkeys((hardware(), f'{os.cpu_count()} cores {platform.machine()}')))}, {date.today()}"
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
