@@ -63,7 +63,7 @@ def test_neither_is_anything_trained_from_it_nor_submitted(rounds, lottery, monk
     second = rounds.training("ticket-q0.36-r2-k0-seed0")
     said = made_up.refusal(lambda: Runs(rounds.pool).refuse_replaced(second))
     assert "came from another run of dense-seed0-" in said
-    monkeypatch.setattr("sweep.cli.run._check_data", lambda home: None)
+    monkeypatch.setattr("slurm.local.Local.run", lambda self, home: pytest.fail("trained all the same"))
     status, _, said = lottery("sweep", "small")
     assert status == 2 and "came from another run of dense-seed0-" in said
 
