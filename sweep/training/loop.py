@@ -39,6 +39,7 @@ class Start:
     seed: int
     mask: np.ndarray | None = None
     last_rate: bool = False  # fine-tuning: the schedule's last rate throughout
+    data: str = ""  # fingerprint of the images
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,7 @@ class _Run:
         self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),
+            "data": self.start.data,
             **{name: getattr(self, name) for name in _PROGRESS},
             **{f"validation_{name}": value for name, value in self.validation.items()},
         }
@@ -274,6 +276,10 @@ class _Run:
         state, attributes = files.read_arrays(checkpoint)
         if attributes.get("hash_of_start") != fingerprint(self.start):
             raise Refused(f"{checkpoint}: begun from other weights or another mask; delete it to train this anew")
+        before = attributes.get("data", self.start.data)  # none: of a version that did not say it
+        if before != self.start.data:
+            raise Refused(f"{checkpoint}: begun on other images (fingerprint {before}, these have {self.start.data}); "
+                          "expected the same ones at data.path")  # fmt: skip
         self.program.restore(state)
         for name in _PROGRESS:
             setattr(self, name, attributes[name])

@@ -29,7 +29,7 @@ def run_training(
 ) -> None:
     """Train it, keep the weights that others start from, and leave its result."""
     folder, runs = home.folder(training), Runs(home.pool).before(training)
-    start = start_of(home, training, program.network, program.steps, mask)
+    start = replace(start_of(home, training, program.network, program.steps, mask), data=fingerprint)
     points = frozenset(_points(home, program, training))
     watch = replace(
         watch, points=points, begins=partial(_drop_later, folder),
