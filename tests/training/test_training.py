@@ -13,7 +13,6 @@ from models import Weights
 from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
-from sweep.training.loop import Other, replay
 from tests.conftest import connected_mask, tiny
 from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, epoch, start_at, trained
 
@@ -155,6 +154,8 @@ def test_a_checkpoint_is_not_gone_on_with_on_other_images(program, tmp_path):
 
 
 def test_weights_that_were_not_kept_are_found_again_to_the_bit(program, tmp_path):
+    from sweep.training.loop import replay
+
     run = program(tiny())
     states: dict[int, dict] = {}
     trained(run, start_at(run), tmp_path, watch=keeping(run, states))
@@ -169,6 +170,8 @@ def test_weights_that_were_not_kept_are_found_again_to_the_bit(program, tmp_path
 @pytest.mark.parametrize("wanted", [3, 6])
 def test_a_training_that_comes_out_different_the_second_time_is_another_one(program, tmp_path, wanted):
     """Here by a hundred thousandth of its weights."""
+    from sweep.training.loop import Other, replay
+
     run = program(tiny())
     trained(run, start_at(run), tmp_path)
     losses = {line["epoch"]: line["train_loss"] for line in store.read_metrics(tmp_path)}
