@@ -24,7 +24,7 @@ from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.figures import NAMES
 from sweep.report.overlaps import groups, made, pairs
-from sweep.report.published import SOURCE, TRIALS, beside, differences, published
+from sweep.report.published import OTHERWISE, SOURCE, TRIALS, beside, differences, published
 from sweep.report.verdict import MARGIN, Verdict, answer, rule, verdicts
 from sweep.report.words import circumstances, doubts
 
@@ -152,7 +152,7 @@ def _published(home: Home, rows: list[Row]) -> str:
         for one in beside(home.experiment, rows)
     ]  # fmt: skip
     head = ("training", "remaining", "ours, median (seeds)", "published (range)", "points", "their range")
-    return _table("Beside published figures", head, lines) + (f"<p>{TRIALS}.</p>" if lines else "")
+    return _table("Beside published figures", head, lines) + (f"<p>{TRIALS}; {OTHERWISE}.</p>" if lines else "")
 
 
 def _overlaps(home: Home) -> str:

@@ -18,7 +18,9 @@ from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
 TRIALS = "Renda, Frankle and Carbin 2020, one-shot pruning, median and range of three trials"
-SOURCE = TRIALS.replace("pruning", "weight rewinding")
+# rewinding-iclr20-public, cifar10_main.py; what is compared below is the recipe of our files, which has these otherwise
+OTHERWISE = "their code has weight decay 2e-4 on all weights, plain momentum, and standardises each image by itself"
+SOURCE = f"{TRIALS.replace('pruning', 'weight rewinding')}; {OTHERWISE}"
 NETWORKS = ("resnet20", "resnet56")
 RECIPE = Recipe(
     epochs=182, batch=128, learning_rate=0.1, nesterov=True, schedule="step", milestones=(91, 136), weight_decay=1e-4
