@@ -8,7 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sweep.report.published import FILE
+import pytest
+
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.graph.results import collect
+from sweep.report.published import FILE, beside
 from tests.test_house import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
@@ -25,20 +30,38 @@ def test_the_table_in_the_readme_is_what_the_recorded_results_give():
     assert "| dense | 91.67 % |" in table
 
 
+METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "fresh": "random-reinit"}
+
+
+def rows() -> list[dict[str, str]]:
+    """Of yardsticks.csv, those of Renda et al."""
+    with open(REFERENCE / "yardsticks.csv", newline="") as f:
+        return [row for row in csv.DictReader(f) if row["source"].startswith("Renda")]
+
+
 def test_published_figures_are_those_of_the_published_curves():
     with open(FILE, newline="") as f:
         curves = {
-            (row["method"], row["density"], row["rewind_epoch"]): row
+            (row["schedule"], row["method"], row["density"], row["rewind_epoch"]): row
             for row in csv.DictReader(f) if row["network"] == "resnet20"
         }  # fmt: skip
-    methods = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "fresh": "random-reinit"}
-    with open(REFERENCE / "yardsticks.csv", newline="") as f:
-        rows = [row for row in csv.DictReader(f) if row["experiments"] == "study_resnet20"]
-    assert len(rows) == 8
-    for row in rows:
-        curve = curves[methods[row["kind"]], row["density"], row["rewind"].removesuffix("ep")]
+    assert len(rows()) == 24
+    for row in rows():
+        schedule = row["figure"].partition(",")[0]
+        curve = curves[schedule, METHODS[row["kind"]], row["density"], row["rewind"].removesuffix("ep")]
         for name, theirs in (("published", "median"), ("least", "min"), ("greatest", "max")):
             assert row[name] == f"{100 * float(curve[f'accuracy_{theirs}']):.2f}"
+
+
+@pytest.mark.parametrize(("place", "name"), [("study", "study_resnet20"), ("iterative", "cifar10_resnet20_iterative")])
+def test_no_published_figure_that_the_record_allows_is_left_out(place, name):
+    home = Home(REFERENCE / place / name, experiment_file.load(REFERENCE / place / name / "experiment.yaml"))
+    there = {(row["figure"].partition(",")[0], row["kind"], row["rewind"], row["density"]) for row in rows()}
+    found = beside(home.experiment, collect(home))
+    schedule = "iterative" if home.experiment.prune.rounds > 1 else "one-shot"
+    assert found
+    for one in found:
+        assert (schedule, one.kind, one.rewind, f"{one.published.density:g}") in there
 
 
 def test_a_figure_is_inside_outside_or_missing(tmp_path):
@@ -48,6 +71,7 @@ def test_a_figure_is_inside_outside_or_missing(tmp_path):
     shutil.copytree(REFERENCE, tmp_path / "results" / "reference")
     rows = [("ticket", "12ep", 0.2097, 0.91), ("ticket", "12ep", 0.2097, 0.912), ("fresh", "0", 0.1074, 0.9)]
     lines = [f"{i},{','.join(map(str, row))},done,1" for i, row in enumerate(rows)]
+    shutil.rmtree(tmp_path / "results" / "reference" / "study" / "study_resnet20")
     for place in ("two", "again"):  # a training on record twice is one
         results = tmp_path / "results" / "reference" / place / "study_resnet20" / "report" / "results.csv"
         results.parent.mkdir(parents=True)

@@ -8,6 +8,7 @@ from sweep import files
 from sweep.graph.home import Home
 from sweep.graph.results import collect, write_csv
 from sweep.report.figures import write_figures
+from sweep.report.kept import kept, write_kept
 from sweep.report.page import write_page
 from sweep.report.tables import latex
 from sweep.report.verdict import MARGIN, rule, verdicts
@@ -20,4 +21,5 @@ def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None)
     table, paper = folder / "results.csv", folder / "results.tex"
     write_csv(rows, table)
     files.write_text(paper, latex(verdicts(rows, margin), f"{home.experiment.name}. {rule(margin)}"))
-    return [write_page(home, rows, folder, margin), table, paper, *write_figures(home, rows, folder)]
+    counts = write_kept(kept(home), folder)
+    return [write_page(home, rows, folder, margin), table, paper, *counts, *write_figures(home, rows, folder)]

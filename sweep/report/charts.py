@@ -9,11 +9,9 @@ from typing import Any
 from sweep import files
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
-from sweep.graph.mask_file import read_mask
 from sweep.graph.results import Row
-from sweep.graph.training import Mask
-from sweep.pruning import masks
 from sweep.report import figures
+from sweep.report.kept import carriers, kept
 from sweep.report.published import published
 
 # the text of the figures takes the colour of the page, light or dark
@@ -142,26 +140,21 @@ def layers(home: Home) -> Any:
     """What one chosen level leaves of every kernel, of the first seed that has masks; an emptied kernel in red."""
     import altair as alt
 
-    made: dict[str, Mask] = {}
-    for training in home.graph:
-        mask = training.mask.as_made if training.mask else None
-        if mask and mask.of.origin == home.experiment.seeds[0] and home.mask(mask).exists():
-            several = f"{mask.method} " if len(home.experiment.prune.methods) > 1 else ""
-            made.setdefault(f"{several}{mask.level}", mask)
-    names = sorted(made, key=lambda name: (str(made[name].method), made[name].level.kind, made[name].level.value))
-    if not names:
+    found, made = kept(home), dict[str, str]()
+    there = [(mask, training.slug) for mask, training in carriers(home).items() if training.slug in found.kept]
+    seed = next((seed for seed in home.experiment.seeds if any(mask.of.origin == seed for mask, _ in there)), None)
+    several = len(home.experiment.prune.methods) > 1
+    for mask, slug in sorted(there, key=lambda one: (str(one[0].method), one[0].level.kind, one[0].level.value)):
+        if mask.of.origin == seed:
+            made.setdefault(f"{mask.method} {mask.level}" if several else str(mask.level), slug)
+    if not made:
         return None
-    points = []
-    for name in names:
-        found = read_mask(home, made[name])
-        sizes = masks.kernel_sizes(found.network)
-        left = masks.remaining(found.mask, found.network)
-        points += [
-            {"level": name, "kernel": kernel, "weights": int(size), "kept": int(count),
-             "left": round(100 * count / size, 3), "of": f"{count:,} of {size:,}"}
-            for (kernel, count), size in zip(left.items(), sizes, strict=True)
-        ]  # fmt: skip
-    kernels = list(left)
+    points = [
+        {"level": name, "kernel": kernel, "weights": found.weights[kernel], "kept": count,
+         "left": round(100 * count / found.weights[kernel], 3), "of": f"{count:,} of {found.weights[kernel]:,}"}
+        for name, slug in made.items() for kernel, count in found.kept[slug].items()
+    ]  # fmt: skip
+    kernels, names = list(found.weights), list(made)
     choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))
     base = (
         alt.Chart(alt.Data(values=points))

@@ -24,7 +24,7 @@ from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.figures import NAMES
 from sweep.report.overlaps import groups, made, pairs
-from sweep.report.published import OTHERWISE, SOURCE, TRIALS, beside, differences, published
+from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import MARGIN, Verdict, answer, rule, verdicts
 from sweep.report.words import circumstances, doubts
 
@@ -105,7 +105,7 @@ def _curves_caption(home: Home) -> str:
     text += "Click in the legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
-    return f"{text} Grey: {SOURCE}." if published(home.experiment) else text
+    return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text
 
 
 def _verdict_table(found: list[Verdict]) -> str:
@@ -152,7 +152,7 @@ def _published(home: Home, rows: list[Row]) -> str:
         for one in beside(home.experiment, rows)
     ]  # fmt: skip
     head = ("training", "remaining", "ours, median (seeds)", "published (range)", "points", "their range")
-    return _table("Beside published figures", head, lines) + (f"<p>{TRIALS}; {OTHERWISE}.</p>" if lines else "")
+    return _table("Beside published figures", head, lines) + (f"<p>{source(home.experiment)}.</p>" if lines else "")
 
 
 def _overlaps(home: Home) -> str:

@@ -1,7 +1,7 @@
 """Published curves for the same network, data and recipe, to be drawn beside ours with their spread.
 
-renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, one-shot pruning of ResNets on CIFAR-10, median, least and
-greatest of three trials.
+renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, pruning of ResNets on CIFAR-10, one-shot and by 20 % a round,
+median, least and greatest of three trials.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from sweep.graph.results import Row
 from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
-TRIALS = "Renda, Frankle and Carbin 2020, one-shot pruning, median and range of three trials"
-# rewinding-iclr20-public, cifar10_main.py; what is compared below is the recipe of our files, which has these otherwise
-OTHERWISE = "their code has weight decay 2e-4 on all weights, plain momentum, and standardises each image by itself"
-SOURCE = f"{TRIALS.replace('pruning', 'weight rewinding')}; {OTHERWISE}"
+# rewinding-iclr20-public, cifar10_main.py: what our recipe has no fields for
+OTHERWISE = "their code decays batch norm and biases too and standardises each image by itself"
 NETWORKS = ("resnet20", "resnet56")
-RECIPE = Recipe(
-    epochs=182, batch=128, learning_rate=0.1, nesterov=True, schedule="step", milestones=(91, 136), weight_decay=1e-4
-)
+RECIPE = Recipe(epochs=182, batch=128, learning_rate=0.1, schedule="step", milestones=(91, 136), weight_decay=2e-4)
 DATA = Data("cifar10", pad=4, flip=True)
 FREE = ("precision", "norm_images")  # what rounding and devices may change
 METHOD = "magnitude"  # over all kernels together
+SHARE = 0.2  # that goes at each round
 METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "finetune": "fine-tune", "fresh": "random-reinit"}
 
 
@@ -39,14 +36,22 @@ class Published:
     least: float
     greatest: float
 
+    @property
+    def rewind(self) -> str:
+        return str(Point(self.rewind_epoch, "ep"))
+
 
 def published(experiment: Experiment) -> list[Published]:
-    """Weight rewinding of this network on this data, at the published rewind epochs nearest to ours; or nothing."""
+    """Weight rewinding of this network on this data to the epochs of the experiment; or nothing."""
     if not _theirs(experiment) or differences(experiment):
         return []
-    there = _read(experiment.model.name, METHODS["ticket"])
-    wanted = {min((one.rewind_epoch for one in there), key=lambda k: abs(k - ours)) for ours in _epochs(experiment)}
-    return [one for one in there if one.rewind_epoch in wanted]
+    points = {str(k) for k in experiment.prune.rewind}
+    return [one for one in _read(experiment, METHODS["ticket"]) if one.rewind in points]
+
+
+def source(experiment: Experiment) -> str:
+    figures = f"{_schedule(experiment)} pruning, median and range of three trials"
+    return f"Renda, Frankle and Carbin 2020, {figures}; {OTHERWISE}"
 
 
 @dataclass(frozen=True)
@@ -69,35 +74,30 @@ class Beside:
 
 
 def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
-    """Every kind of one-shot training that was published too; nothing where the recipe is another."""
+    """Every kind of training that was published too; nothing where the recipe is another."""
     if not _theirs(experiment) or differences(experiment):
         return []
     groups: dict[tuple[str, float, str], list[float]] = {}
     for row in rows:
-        if (
-            row.kind in METHODS
-            and row.round == 1
-            and row.method == METHOD
-            and row.density
-            and row.test_top1 is not None
-        ):
+        if row.kind in METHODS and row.method == METHOD and row.density and row.test_top1 is not None:
             groups.setdefault((row.kind, row.density, row.rewind), []).append(row.test_top1)
     out = []
     for (kind, density, rewind), ours in groups.items():
-        for one in _read(experiment.model.name, METHODS[kind]):
-            if abs(one.density - density) < SAME and str(Point(one.rewind_epoch, "ep")) == rewind:
+        for one in _read(experiment, METHODS[kind]):
+            if abs(one.density - density) < SAME and one.rewind == rewind:
                 out.append(Beside(kind, density, rewind, ours, one))
     return sorted(out, key=lambda one: (-one.density, list(METHODS).index(one.kind), one.published.rewind_epoch))
 
 
-def _read(network: str, method: str) -> list[Published]:
+def _read(experiment: Experiment, method: str) -> list[Published]:
+    wanted = (experiment.model.name, method, _schedule(experiment))
     with open(FILE, newline="") as f:
         return [
             Published(
                 int(row["rewind_epoch"]), float(row["density"]), float(row["accuracy_median"]),
                 float(row["accuracy_min"]), float(row["accuracy_max"]),
             )
-            for row in csv.DictReader(f) if (row["network"], row["method"]) == (network, method)
+            for row in csv.DictReader(f) if (row["network"], row["method"], row["schedule"]) == wanted
         ]  # fmt: skip
 
 
@@ -111,12 +111,18 @@ def differences(experiment: Experiment) -> list[str]:
             if getattr(ours, name) != getattr(right, name):
                 out.append(f"{name} {getattr(ours, name)} instead of {getattr(right, name)}")
     methods = [str(method) for method in experiment.prune.methods]
-    return out + ([] if METHOD in methods else [f"{', '.join(methods)} instead of {METHOD}"])
+    if METHOD not in methods:
+        out.append(f"{', '.join(methods)} instead of {METHOD}")
+    rounds = [1 - (1 - SHARE) ** (r + 1) for r in range(experiment.prune.rounds)]
+    each = experiment.prune.each_quantile
+    if experiment.prune.rounds > 1 and any(abs(q - right) >= SAME for q, right in zip(each, rounds, strict=True)):
+        out.append(f"rounds to {', '.join(f'{q:g}' for q in each)} instead of {100 * SHARE:g} % a round")
+    return out
+
+
+def _schedule(experiment: Experiment) -> str:
+    return "iterative" if experiment.prune.rounds > 1 else "one-shot"
 
 
 def _theirs(experiment: Experiment) -> bool:
     return experiment.data.name == "cifar10" and experiment.model.name in NETWORKS and experiment.model.width == 1.0
-
-
-def _epochs(experiment: Experiment) -> list[int]:
-    return [k.count for k in experiment.prune.rewind if k.unit == "ep"]

@@ -13,8 +13,9 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
 from sweep.graph.results import Row
 from sweep.report import write_report
+from sweep.report.charts import layers
 from sweep.report.overlaps import groups, made, pairs
-from sweep.report.published import beside, differences
+from sweep.report.published import beside, differences, published, source
 from sweep.work.find import SHIPPED
 from tests import made_up
 
@@ -40,11 +41,39 @@ def test_each_kind_stands_beside_its_published_figure():
 
 @pytest.mark.parametrize(
     "other",
-    [row("ticket", "12ep", 0.9, round=2), row("ticket", "12ep", 0.9, method="lamp"), row("ticket", "13ep", 0.9),
-     row("shuffled", "12ep", 0.9), row("ticket", "12ep", 0.9, density=0.3)],
+    [row("ticket", "12ep", 0.9, method="lamp"), row("ticket", "13ep", 0.9), row("shuffled", "12ep", 0.9),
+     row("ticket", "12ep", 0.9, density=0.3)],
 )  # fmt: skip
 def test_what_was_not_published_stands_beside_nothing(other):
     assert beside(resnet20(), [other]) == []
+
+
+def in_rounds(**prune):
+    shipped = experiment_file.load(SHIPPED / "cifar10_resnet20_iterative.yaml")
+    return dataclasses.replace(shipped, prune=dataclasses.replace(shipped.prune, **prune))
+
+
+def test_rounds_stand_beside_the_figures_of_rounds():
+    """Renda et al. 2020, iterative, 20.97 % kept: weights from 12ep 91.68 (91.56 to 91.99), one-shot 91.21."""
+    (one,) = beside(in_rounds(), [row("ticket", "12ep", 0.918, round=7)])
+    assert one.inside and round(one.published.median, 5) == 0.91675
+    assert {curve.rewind for curve in published(in_rounds())} == {"12ep"}
+    assert "iterative" in source(in_rounds()) and "one-shot" in source(resnet20())
+
+
+def test_other_rounds_are_not_compared():
+    by_hand = in_rounds(share=0.0, rounds=2, quantiles=(0.2, 0.36))
+    assert differences(by_hand) == []  # the same ones, written out
+    other = in_rounds(share=0.0, rounds=2, quantiles=(0.5, 0.79))
+    assert differences(other) == ["rounds to 0.5, 0.79 instead of 20 % a round"]
+    assert beside(other, [row("ticket", "12ep", 0.9)]) == []
+
+
+def test_only_the_published_rewind_epochs_are_drawn():
+    """2, 10, 30 and 60 epochs were not published; 0 was."""
+    shipped = experiment_file.load(SHIPPED / "cifar10_resnet20.yaml")
+    assert differences(shipped) == []
+    assert {one.rewind for one in published(shipped)} == {"0"}
 
 
 @pytest.mark.parametrize("other", [{"epochs": 200}, {"mixup": 0.2}, {"ema": 0.99}, {"optimizer": "adamw"}])
@@ -90,3 +119,19 @@ def test_the_page_tells_chance_and_circumstances(two_seeds):
     cells = re.findall(r"<td[^>]*>(.*?)</td>", page.partition("<h2>What masks share</h2>")[2])
     assert cells[:3] == ["seed", "50.00%", "1"]
     assert "Trained 2026-01-02 on" in page and "commit abc1234" in page
+
+
+def drawn(home: Home) -> dict[tuple[str, str], str]:
+    return {(one["level"], one["kernel"]): one["of"] for one in layers(home).to_dict()["data"]["values"]}
+
+
+@pytest.mark.slow
+def test_what_is_left_of_every_kernel_travels_without_the_masks(two_seeds):
+    write_report(two_seeds)
+    before = drawn(two_seeds)
+    assert before and {level for level, _ in before} == {"q0.5"}
+    for mask in made(two_seeds):
+        two_seeds.mask(mask).unlink()
+    assert drawn(two_seeds) == before
+    write_report(two_seeds)
+    assert drawn(two_seeds) == before
