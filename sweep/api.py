@@ -27,7 +27,8 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
 from sweep.report.figures import charts
-from sweep.report.verdict import MARGIN, Verdict, answer, verdicts
+from sweep.report.verdict import MARGIN, Verdict, verdicts
+from sweep.report.words import lead
 from sweep.work.find import open_home, read_home
 from sweep.work.worker import Failure
 
@@ -84,7 +85,8 @@ class Sweep:
 
     def answer(self, margin: float = MARGIN) -> str:
         """In a sentence."""
-        return answer(verdicts(collect(self.home), margin), margin)
+        rows = collect(self.home)
+        return lead(rows, verdicts(rows, margin), margin)
 
     def charts(self) -> dict[str, Any]:
         """The figures of the report as Altair charts, as far as what is done allows."""

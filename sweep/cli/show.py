@@ -26,7 +26,8 @@ from sweep.graph.home import Home
 from sweep.graph.runs import Runs
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
-from sweep.report.verdict import MARGIN, answer, beaten, power, rule, verdicts
+from sweep.report.verdict import MARGIN, power, rule, verdicts
+from sweep.report.words import beaten, lead
 
 WATCH_SECONDS = 5.0
 
@@ -170,9 +171,8 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         if row.instability is not None:
             of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
             console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
-    if found or not any(row.instability is not None for row in rows):
-        said = [answer(found, margin), beaten(found), power(rows, margin), rule(margin)]
-        console.print("\n".join(line for line in said if line))
+    said = [lead(rows, found, margin), beaten(found), power(rows, margin), rule(margin) if found else ""]
+    console.print("\n".join(line for line in said if line))
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")

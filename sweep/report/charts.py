@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import mean
 from typing import Any
 
 from sweep import files
@@ -13,6 +12,7 @@ from sweep.graph.results import Row
 from sweep.report import figures
 from sweep.report.kept import carriers, kept
 from sweep.report.published import published
+from sweep.report.verdict import estimate
 
 # the text of the figures takes the colour of the page, light or dark
 INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
@@ -31,17 +31,16 @@ CONFIG = {
     "rule": {"color": "#888"},
     "text": {"color": "#888"},
 }
-# what a line of metrics.jsonl says of an epoch: its title, and by what it is multiplied
+# what metrics.jsonl says of an epoch, some of it of training and validation: its title, and by what it is multiplied
 MEASURES = {
-    "validation_top1": ("validation accuracy (%)", 100),
-    "train_top1": ("training accuracy (%)", 100),
-    "validation_top5": ("validation accuracy among the first five (%)", 100),
-    "validation_loss": ("validation loss", 1),
-    "train_loss": ("training loss", 1),
+    "top1": ("accuracy (%)", 100),
+    "loss": ("loss", 1),
+    "top5": ("accuracy among the first five (%)", 100),
     "learning_rate": ("learning rate", 1),
     "images_per_second": ("images per second", 1),
     "data_wait_share": ("share of the time waiting for data (%)", 100),
 }
+SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
@@ -49,13 +48,17 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     done = [row for row in rows if row.kind in figures.NAMES and math.isfinite(row.test_top1 or math.nan)]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     tickets = [row for row in done if row.kind == "ticket"]
+    planned = [row for row in rows if row.kind == "ticket"]
     lines = [row for row in rows if row.instability is not None]
     several = len({row.rewind for row in tickets}) > 1  # of one rewind point the curves say it all
     found = {
-        "curves": figures.curves(done, dense, "", published(home.experiment), page=True) if done else None,
+        "curves": figures.curves(figures.lines_of(home, done), dense, "", published(home.experiment), page=True)
+        if done
+        else None,
         "rewinds": by_rewind_point(tickets, dense),
-        "grid": figures.heat_map(tickets, dense, "") if several else None,
-        "differences": figures.heat_map(tickets, dense, "", difference=True) if several and dense else None,
+        "gains": gains(tickets),
+        "grid": figures.heat_map(planned, dense, "") if several else None,
+        "differences": figures.heat_map(planned, dense, "", difference=True) if several and dense else None,
         "instability": figures.instabilities(lines, "") if lines else None,
         "learning": learning(home),
         "layers": layers(home),
@@ -92,10 +95,48 @@ def by_rewind_point(tickets: list[Row], dense: list[float]) -> Any:
             tooltip=["left:N", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
         )
     )
-    if not dense:
-        return lines.properties(width=520, height=300)
-    across = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense)}])).mark_rule(strokeDash=[2, 2])
-    return (lines + across.encode(y="accuracy:Q")).properties(width=520, height=300)
+    return alt.layer(lines, *(figures.across(dense) if dense else [])).properties(width=520, height=300)
+
+
+def gains(tickets: list[Row]) -> Any:
+    """What rewinding to a later point gains over the earliest: differences by seed, with their 95 % interval."""
+    import altair as alt
+
+    order = in_order({row.rewind for row in tickets})
+    several = len({row.method for row in tickets}) > 1
+    earliest = {_level(row): row for row in tickets if row.rewind == order[0]} if order else {}
+    groups: dict[tuple[str, float, str], list[float]] = {}
+    for row in tickets:
+        if row.rewind != order[0] and (first := earliest.get(_level(row))):
+            gain = 100 * ((row.test_top1 or 0.0) - (first.test_top1 or 0.0))
+            groups.setdefault((row.method, round(100 * (row.density or 0.0), 2), row.rewind), []).append(gain)
+    points: list[dict[str, Any]] = []
+    for (method, density, k), found in groups.items():
+        gained = estimate(found)
+        point = {"left": f"{method if several else ''} {density:.3g} %".strip(), "rewind": k, "gain": gained.mean,
+                 "seeds": gained.seeds, "remaining": density}  # fmt: skip
+        points.append(point | ({"low": gained.low, "high": gained.high} if gained.half is not None else {}))
+    if not points:
+        return None
+    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("rewind:O", title="rewind point", sort=order[1:], axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("left:N", sort=lefts),
+        color=alt.Color("left:N", title="remaining", sort=lefts),
+    )
+    dots = base.mark_point(filled=True, size=60).encode(
+        y=alt.Y("gain:Q", title=f"points above the ticket from {order[0]}"),
+        tooltip=["left:N", "rewind:O", alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"],
+    )
+    nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
+    bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+    intervals = [bars] if any("low" in point for point in points) else []
+    return alt.layer(nothing, *intervals, dots).properties(width=520, height=300)
+
+
+def _level(row: Row) -> tuple[Any, ...]:
+    """Method, level and seed."""
+    return row.method, row.quantile, row.threshold if row.quantile is None else None, row.seed
 
 
 def learning(home: Home) -> Any:
@@ -105,17 +146,23 @@ def learning(home: Home) -> Any:
     points = []
     for training in home.graph:
         for line in files.read_metrics(home.folder(training)):
-            known = {name: line[name] for name in MEASURES if isinstance(line.get(name), int | float)}
-            rounded = {name: float(f"{MEASURES[name][1] * value:.4g}") for name, value in known.items()}
-            finite = {name: value for name, value in rounded.items() if math.isfinite(value)}
-            points.append({"cell": training.slug, "epoch": line["epoch"]} | finite)
+            known: dict[str, dict[str, float]] = {}
+            for name, (_, times) in MEASURES.items():
+                for prefix, split in SPLITS.items():
+                    value = line.get(f"{prefix}{name}")
+                    if isinstance(value, int | float) and math.isfinite(value):
+                        known.setdefault(split, {})[name] = float(f"{times * value:.4g}")
+            points += [
+                {"cell": training.slug, "epoch": line["epoch"], "split": split} | found
+                for split, found in known.items()
+            ]
     drawn = list(dict.fromkeys(point["cell"] for point in points))
     measures = [name for name in MEASURES if any(name in point for point in points)]
     if not measures:
         return None
     first = next((name for name in drawn if not name.startswith("dense")), drawn[0])
     titles = [MEASURES[name][0] for name in measures]
-    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="cell: "))
+    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="training: "))
     measure = alt.param(
         "measured", value=measures[0], bind=alt.binding_select(options=measures, labels=titles, name="measured: ")
     )
@@ -126,7 +173,10 @@ def learning(home: Home) -> Any:
             x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
             y=alt.Y("value:Q", title=None).scale(zero=False),
             color=alt.Color("cell:N", title=None),
-            tooltip=["cell:N", "epoch:Q", "value:Q"],
+            strokeDash=alt.StrokeDash("split:N", title=None).scale(
+                domain=["validation", "training"], range=[[1, 0], [4, 3]]
+            ),
+            tooltip=["cell:N", "split:N", "epoch:Q", "value:Q"],
         )
         .transform_filter("datum.cell == cell || indexof(datum.cell, 'dense-') == 0")
         .transform_calculate(value="datum[measured]")

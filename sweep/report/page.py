@@ -25,8 +25,8 @@ from sweep.report.charts import charts
 from sweep.report.figures import NAMES
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import MARGIN, Verdict, answer, rule, verdicts
-from sweep.report.words import circumstances, doubts
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, rule, verdicts
+from sweep.report.words import circumstances, doubts, lead
 
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -39,11 +39,13 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
     sections = [
         _answer(found, rows, where, results, margin),
         _verdict_table(found),
-        _controls(rows),
+        _controls(found),
+        _other_ways(rows),
         _published(home, rows),
         _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
-        _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds."),
+        _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars: 95 % interval over seeds."),
+        _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds. Grey: no result."),
         _figure("differences", drawn, "Every ticket, against the dense network", "Points of test accuracy above it."),
         _figure(
             "instability",
@@ -51,11 +53,17 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
             "Instability",
             "Largest error on the line between two children, above that of its ends; under 2 points: stable.",
         ),
-        _figure("learning", drawn, "Epoch by epoch", "Choose a cell and what was measured; the dense runs beside it."),
+        _figure(
+            "learning",
+            drawn,
+            "Epoch by epoch",
+            "Choose a training and what was measured; the dense runs beside it. Dashed: on training images.",
+        ),
         _figure("layers", drawn, "What is left of every kernel", "Weights that the mask keeps; red: none."),
         _overlaps(home),
         _cost(home, results),
         _failures(where),
+        _missing(where),
         _how(home, results),
     ]
     page = Template(TEMPLATE.read_text()).substitute(
@@ -78,12 +86,15 @@ def _question(home: Home) -> str:
     model, data = home.experiment.model, home.experiment.data
     width = f" (width {model.width:g})" if model.width != 1 else ""
     network = f"{model.name}{width} on {data.name}"
-    return html.escape(f"Which sparse subnetworks of {network}, rewound to which epoch, train as well as the whole?")
+    prune = home.experiment.prune
+    if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
+        return html.escape(f"From which point on does the order of the data no longer matter to {network}?")
+    return html.escape(f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?")
 
 
 def _answer(found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float) -> str:
     shown = any(one.outcome in ("winning", "matching") for one in found)
-    parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(answer(found, margin))}</p>']
+    parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin))}</p>']
     parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in doubts(found, where)]
     parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
     parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
@@ -101,7 +112,7 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 
 def _curves_caption(home: Home) -> str:
-    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over seeds. "
+    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over the seeds of each point alone. "
     text += "Click in the legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
@@ -113,33 +124,44 @@ def _verdict_table(found: list[Verdict]) -> str:
         (
             html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy),
             f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
+            ", ".join(DOUBTS[kind] for kind in one.controls) or "–",
         )
         for one in found
     ]  # fmt: skip
     return _table(
-        "Verdicts", ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", ""), rows, escape=False
+        "Verdicts",
+        ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "against dense", "held against"),
+        rows,
+        escape=False,
     )
 
 
-def _controls(rows: list[Row]) -> str:
-    groups: dict[tuple[str, str, float, str], list[float]] = {}
-    tickets: dict[tuple[str, float, str], list[float]] = {}
+def _controls(found: list[Verdict]) -> str:
+    lines = [
+        (DOUBTS[kind], one.method, f"{one.density:.2%}", one.rewind, str(gain.seeds), f"{100 * gain.mean:+.2f}",
+         f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}" if gain.low is not None and gain.high is not None else "–")
+        for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
+    ]  # fmt: skip
+    head = ("control", "method", "remaining", "ticket from", "seeds", "ticket above it, points", "95 % interval")
+    return _table("Tickets against their controls", head, lines)
+
+
+def _other_ways(rows: list[Row]) -> str:
+    """Retraining that keeps the trained weights."""
+    dense = {row.seed: row.test_top1 for row in rows if row.kind == "dense"}
+    groups: dict[tuple[str, str, float], list[Row]] = {}
     for row in rows:
-        if row.kind not in NAMES or row.test_top1 is None or row.density is None:
-            continue
-        if row.kind == "ticket":
-            tickets.setdefault((row.method, row.density, row.rewind), []).append(row.test_top1)
-        else:
-            groups.setdefault((row.kind, row.method, row.density, row.rewind), []).append(row.test_top1)
+        if row.kind in ("lr_rewind", "finetune") and row.test_top1 is not None and row.density is not None:
+            groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.method, row.density), []).append(row)
     lines = []
-    for (kind, method, density, rewind), scores in sorted(groups.items(), key=lambda item: (*item[0][:2], -item[0][2])):
-        beside = tickets.get((method, density, rewind))
-        lines.append(
-            (kind, method, f"{density:.2%}", rewind, f"{mean(scores):.2%}", f"{mean(beside):.2%}" if beside else "–")
-        )
-    return _table(
-        "Controls beside their tickets", ("control", "method", "remaining", "rewind", "control", "ticket"), lines
-    )
+    for (name, method, density), group in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][2])):
+        scores = estimate([row.test_top1 or 0.0 for row in group])
+        above = [100 * (row.test_top1 - whole) for row in group
+                 if row.test_top1 is not None and (whole := dense.get(row.seed)) is not None]  # fmt: skip
+        points = f"{mean(above):+.2f}" if above else "–"
+        lines.append((name, method, f"{density:.2%}", str(len(group)), str(scores), points))
+    head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
+    return _table("Other ways to retrain", head, lines)
 
 
 def _published(home: Home, rows: list[Row]) -> str:
@@ -206,6 +228,12 @@ def _failures(where: list[State]) -> str:
     )
 
 
+def _missing(where: list[State]) -> str:
+    names = [state.task for state in where if state.state not in ("done", "skipped", "failed")]
+    listed = html.escape("\n".join(names))
+    return f"<details><summary>{len(names)} missing</summary><pre>{listed}</pre></details>" if names else ""
+
+
 def _how(home: Home, results: Results) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
@@ -252,4 +280,4 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], e
         for row in ready
     )
     heads = "".join(f"<th>{name}</th>" for name in named)
-    return f'<h2>{html.escape(title)}</h2>\n<div class="wide tall"><table><tr>{heads}</tr>\n{body}\n</table></div>'
+    return f'<h2>{html.escape(title)}</h2>\n<div class="wide"><table><tr>{heads}</tr>\n{body}\n</table></div>'

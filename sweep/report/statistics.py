@@ -117,7 +117,8 @@ def smallest_margin(deviation: float, seeds: int, tickets: int) -> float:
     """
     from scipy.special import stdtrit
 
-    quantile = stdtrit((WEIGHT + 1) * (seeds - 1), 1 - LEVEL / max(tickets, 1))
+    freedom = min(WEIGHT + 1, max(tickets, 1)) * (seeds - 1)  # of few tickets little variance is pooled
+    quantile = stdtrit(freedom, 1 - LEVEL / max(tickets, 1))
     return float(deviation * (quantile + 0.85) / math.sqrt(seeds))
 
 

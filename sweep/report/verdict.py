@@ -66,6 +66,7 @@ class Verdict:
     accuracy: Estimate
     difference: Estimate | None  # to the dense network, paired by seed; None: no dense run to compare with
     controls: dict[str, Estimate]  # ticket minus control, paired by seed
+    lacking: tuple[str, ...]  # controls that were planned and are not there in enough seeds
     outcome: str  # one of OUTCOMES
     reason: str
 
@@ -143,9 +144,11 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         scores = [_top1(row) for row in table.tickets[g].values() if _finite(row)]
         accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
         density, reason = _density(table.tickets[g]), _reason(table, g, difference, outcome, controls)
+        lacking = tuple(kind for kind, tests in against.items() if table.planned[kind][g] and tests.pairs[g] < SEEDS)
         out.append(
-            Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, outcome, reason)
-        )
+            Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, lacking, outcome,
+                    reason)
+        )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(out, key=lambda v: (-v.density, order[v.rewind]))
 
@@ -265,53 +268,6 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
         least = statistics.smallest_margin(deviation, seeds, tickets)
         said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
     return said + f"{100 * margin:g} points take {statistics.seeds_for(margin, deviation, tickets)} seeds."
-
-
-def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
-    """The sweep's answer in one or two sentences."""
-    if not found:
-        return "No ticket is trained yet."
-    winning = [v for v in found if v.outcome == "winning"]
-    matching = [v for v in found if v.outcome == "matching"]
-    seeds = max(v.accuracy.seeds for v in found)
-    if winning or matching:
-        best = winning or matching
-        held = " and ".join(DOUBTS[kind] for kind in DOUBTS if any(kind in v.controls for v in winning))
-        words = f"win, held against {held}" if winning else "match the dense network (no controls beside them)"
-        least = min(best, key=lambda v: v.density)
-        points = in_order({v.rewind for v in best if v.density == least.density})
-        return (
-            f"{len(best)} of {len(found)} tickets {words}. The sparsest keeps {least.density:.1%} of the prunable "
-            f"weights, rewound to {' or '.join(points)}."
-        )
-    if seeds == 1:
-        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
-        said = "Nothing can be said about spread from one seed."
-        if close:
-            least = min(close, key=lambda v: v.density)
-            said += (
-                f" The sparsest ticket within {100 * margin:g} points of its dense run keeps {least.density:.1%} of "
-                f"the prunable weights (rewound to {least.rewind})."
-            )
-        return said
-    counts = {word: sum(v.outcome == word for v in found) for word in ("undecided", "failed")}
-    parts = [
-        f"{n} of {len(found)} {'are undecided' if word == 'undecided' else 'failed'}" for word, n in counts.items() if n
-    ]
-    return f"No ticket wins{'; ' + ', '.join(parts) if parts else ''}."
-
-
-def beaten(found: Sequence[Verdict]) -> str:
-    """Which controls did better than their tickets, in the mean over seeds; nothing where none did."""
-    pairs = [(v, kind, one) for v in found for kind, one in v.controls.items()]
-    lost = sorted([pair for pair in pairs if pair[2].mean < 0], key=lambda pair: pair[2].mean)
-    if not lost:
-        return ""
-    v, kind, one = lost[0]
-    return (
-        f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
-        f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
-    )
 
 
 def estimate(values: Sequence[float]) -> Estimate:

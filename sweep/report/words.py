@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean
 
+from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of
 from sweep.graph.state import State, states
-from sweep.report.verdict import MARGIN, Verdict, answer, beaten, power, rule, verdicts
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power, rule, verdicts
+
+STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
 
 def in_markdown(home: Home, margin: float = MARGIN) -> str:
     """All of them, and the table of verdicts."""
     rows = collect(home)
     found = verdicts(rows, margin)
-    said = [answer(found, margin), *doubts(found, states(home)), *circumstances(rows, results_of(home), margin)]
+    said = [lead(rows, found, margin), *doubts(found, states(home)), *circumstances(rows, results_of(home), margin)]
     table = ["| method | remaining | rewind | seeds | test accuracy | verdict | |", "|---|---|---|---|---|---|---|"]
     for one in found:
         cells = (
@@ -33,12 +36,119 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
     return "\n\n".join([*said, *(["\n".join(table)] if found else []), rule(margin)])
 
 
+OTHERS = {  # how tickets that do not win are counted
+    "worse": "shown to be worse than the dense network",
+    "no better than a control": "no better than a control",
+    "undecided": "undecided",
+    "failed": "failed",
+    "one seed": "of one seed",
+    "unknown": "without a dense run",
+}
+
+
+def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
+    """The sweep's answer in one or two sentences."""
+    if not found:
+        return "No ticket is trained yet."
+    winning = [v for v in found if v.outcome == "winning"]
+    matching = [v for v in found if v.outcome == "matching"]
+    if winning or matching:
+        said = _held(winning) if winning else _unheld(matching)
+        least = min(winning or matching, key=lambda v: v.density)
+        points = in_order({v.rewind for v in winning or matching if v.density == least.density})
+        return (
+            f"{len(winning or matching)} of {len(found)} tickets {said}. The sparsest keeps {least.density:.1%} of the "
+            f"prunable weights, rewound to {' or '.join(points)}."
+        )
+    counts = Counter(v.outcome for v in found)
+    if max(v.accuracy.seeds for v in found) == 1:
+        said = "Nothing can be said about spread from one seed."
+        if counts["failed"]:
+            said += f" {counts['failed']} of {len(found)} tickets failed or were cut through by their mask."
+        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
+        if close:
+            least = min(close, key=lambda v: v.density)
+            said += (
+                f" The sparsest ticket within {100 * margin:g} points of its dense run keeps {least.density:.1%} of "
+                f"the prunable weights (rewound to {least.rewind})."
+            )
+        return said
+    controlled = any(v.controls or v.lacking for v in found)
+    none = "No ticket wins" if controlled else "No ticket is shown to match the dense network (no controls beside them)"
+    return f"{none}; of {len(found)}, {_several([f'{counts[k]} {word}' for k, word in OTHERS.items() if counts[k]])}."
+
+
+def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN) -> str:
+    """What the experiment asked for: which tickets, from which point stable, or both."""
+    rows = list(rows)
+    tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
+    return " ".join(filter(None, (tickets, stability(rows)))) or "No ticket was asked for."
+
+
+def _held(winning: Sequence[Verdict]) -> str:
+    """What the winners were held against, which need not be the same for all."""
+    groups = Counter(tuple(DOUBTS[kind] for kind in DOUBTS if kind in v.controls) for v in winning)
+    if len(groups) == 1:
+        return f"win, held against {_several(next(iter(groups)))}"
+    each = [f"{n} against {_several(kinds)}" for kinds, n in groups.most_common()]
+    return f"win: held {'; '.join(each)}"
+
+
+def _unheld(matching: Sequence[Verdict]) -> str:
+    lacking = [DOUBTS[kind] for kind in DOUBTS if any(kind in v.lacking for v in matching)]
+    why = f"in too few seeds, so that none can win: {_several(lacking)}" if lacking else "no controls beside them"
+    return f"match the dense network ({why})"
+
+
+def _several(words: Sequence[str]) -> str:
+    """
+    >>> _several(["a"]), _several(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def beaten(found: Sequence[Verdict]) -> str:
+    """Which controls did better than their tickets, in the mean over seeds; nothing where none did."""
+    pairs = [(v, kind, one) for v in found for kind, one in v.controls.items()]
+    lost = sorted([pair for pair in pairs if pair[2].mean < 0], key=lambda pair: pair[2].mean)
+    if not lost:
+        return ""
+    v, kind, one = lost[0]
+    return (
+        f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
+        f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
+    )
+
+
+def stability(rows: Iterable[Row]) -> str:
+    """From which point on the dense network is stable; nothing where no instability was measured."""
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        if row.instability is not None and not row.method:
+            groups.setdefault(row.rewind, []).append(100 * row.instability)
+    points = in_order(groups)
+    each = ", ".join(f"{mean(groups[k]):.1f} from {k}" for k in points)
+    # the first from which on all are
+    stable = next((k for i, k in enumerate(points) if all(mean(groups[later]) < STABLE for later in points[i:])), "")
+    if not points:
+        return ""
+    lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
+    seeds = max(map(len, groups.values()))
+    return (
+        f"The dense network {lead} (under {STABLE:g} points of error between two trainings that see the data in other "
+        f"orders; {seeds} seed{'s' if seeds > 1 else ''}): {each}."
+    )
+
+
 def doubts(found: Sequence[Verdict], where: Sequence[State]) -> list[str]:
-    """What stands against the answer: controls that did better, trainings that are missing."""
-    open_ = [state.state for state in where if state.state not in ("done", "skipped")]
-    counts = ", ".join(f"{n} {word}" for word, n in Counter(open_).items())
-    missing = f"Unfinished: {len(open_)} of {len(where)} trainings are missing ({counts})." if open_ else ""
-    return [said for said in (beaten(found), missing) if said]
+    """What stands against the answer: controls that did better, trainings that failed or are missing."""
+    counts = Counter(state.state for state in where if state.state not in ("done", "skipped"))
+    failed = counts.pop("failed", 0)
+    each = ", ".join(f"{n} {word}" for word, n in counts.items())
+    missing = f"Unfinished: {counts.total()} of {len(where)} trainings are missing ({each})." if counts else ""
+    lost = f"{failed} of {len(where)} trainings failed." if failed else ""
+    return [said for said in (beaten(found), lost, missing) if said]
 
 
 def circumstances(rows: Iterable[Row], results: Results, margin: float) -> list[str]:

@@ -72,9 +72,10 @@ def test_with_true_tickets_the_power_is_that_of_the_simulations_on_record(seeds,
     assert least < share <= most
 
 
-def test_the_smallest_margin_is_seen_with_about_80_percent_power():
-    stream, count, seeds = np.random.default_rng(3), 20, 5
-    margin, ranks = smallest_margin(0.0025, seeds, count), np.repeat(np.arange(4), 5)
+@pytest.mark.parametrize(("count", "seeds"), [(20, 5), (4, 3)])
+def test_the_smallest_margin_is_seen_with_about_80_percent_power(count, seeds):
+    stream = np.random.default_rng(3)
+    margin, ranks = smallest_margin(0.0025, seeds, count), np.repeat(np.arange(4), count // 4)
     shares = []
     for _ in range(300):
         dense = stream.normal(0.92, 0.0025 / np.sqrt(2), seeds)

@@ -67,11 +67,12 @@ def test_the_page_holds_everything_and_asks_nothing_of_anyone(swept):
     assert asked == []
     text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     for heading in ("Accuracy and remaining weights", "Accuracy and rewind point", "Every ticket", "Verdicts",
+                    "What a later rewind point gains",
                     "Every ticket, against the dense network", "Epoch by epoch", "What is left of every kernel", "Cost",
                     "Failures", "How this was obtained"):  # fmt: skip
         assert f"<h2>{heading}</h2>" in text
     assert "Nothing can be said about spread from one seed" in text and "A ticket wins when" in text
-    assert "Unfinished: 2 of 161 trainings are missing (1 failed, 1 waiting)" in text
+    assert "1 of 161 trainings failed." in text and "Unfinished: 1 of 161 trainings are missing (1 waiting)" in text
     assert "loss is nan in epoch 3, &lt;/script&gt; step 2 of 9" in text
     assert "quantiles:" in text and "tensorflow 2.21" in text
 
@@ -118,7 +119,7 @@ def test_the_page_stands_in_a_browser_without_errors_or_requests(browser, swept)
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('.chart svg')].map(s => s.getBoundingClientRect().width)"
     )
-    assert len(drawn) == 6 and all(width > 300 for width in drawn)
+    assert len(drawn) == 7 and all(width > 300 for width in drawn)
 
 
 def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
@@ -134,7 +135,7 @@ def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
     line = browser.find_element(By.CSS_SELECTOR, "#learning .mark-line path").get_attribute("d")
     measured = Select(browser.find_elements(By.CSS_SELECTOR, "#learning select")[1])
     assert [one.text for one in measured.options] == [
-        "validation accuracy (%)", "images per second", "share of the time waiting for data (%)",
+        "accuracy (%)", "images per second", "share of the time waiting for data (%)",
     ]  # fmt: skip
     measured.select_by_visible_text("images per second")
     until(lambda: browser.find_element(By.CSS_SELECTOR, "#learning .mark-line path").get_attribute("d") != line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import struct
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from sweep import files as store
+from sweep.experiment.file import dump
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
 from sweep.report.bundle import bundle
-from sweep.report.figures import averaged, curves, heat_map, write_figures
+from sweep.report.charts import gains
+from sweep.report.figures import averaged, curves, heat_map, lines_of, write_figures
 from tests import made_up
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
@@ -234,12 +237,12 @@ def test_controls_are_dashed_and_tickets_are_not():
     assert {p["line"]: p["control"] for p in points} == {
         "ticket, rewound to 0": False,
         "control: fresh initialization": True,
-        "learning-rate rewinding to 2ep": True,
+        "learning-rate rewinding to 2ep": False,
     }
 
 
 def test_the_curves_have_the_dense_network_across_when_it_is_known():
-    with_dense, without = (curves([row()], dense, "title").to_dict() for dense in ([0.7, 0.8], []))
+    with_dense, without = (curves(averaged([row()]), dense, "title").to_dict() for dense in ([0.7, 0.8], []))
     assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
     (value,) = with_dense["layer"][1]["data"]["values"]
     assert value["accuracy"] == pytest.approx(75.0)
@@ -249,6 +252,43 @@ def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
     rows = [row(quantile=q, density=1 - q, rewind=k) for k in ("0", "2ep") for q in (0.9, 0.5, 0.99)]
     chart = heat_map(rows, [], "title").to_dict()
     assert chart["layer"][0]["encoding"]["y"]["sort"] == ["50 %", "10 %", "1 %"]
+
+
+def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
+    points = made_up.points(0)
+    once = Home(tmp_path / "once", made_up.experiment(name="once", quantiles=(0.75,), rewind=points))
+    in_two = made_up.experiment(name="rounds", quantiles=(), rounds=2, share=0.5, rewind=points)
+    rounds = Home(tmp_path / "rounds", in_two)
+    other = Home(tmp_path / "other", made_up.experiment(name="other", quantiles=(0.6,), rewind=points, seeds=(7,)))
+    for home in (once, rounds, other):
+        store.write_text(home.root / "experiment.yaml", dump(home.experiment))
+        for training in home.graph:
+            kept = round(100 * (1 - training.mask.level.value)) if training.mask else 100
+            made_up.finish(home, training.slug, 0.7, **DONE | {"density": kept / 100, "kept": kept})
+    lines = {one["line"]: one["seeds"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"])}
+    assert lines == {"ticket, rewound to 0, in rounds": 1, "ticket, rewound to 0, one-shot": 1}
+    assert {one["line"] for one in lines_of(once, [r for r in collect(once) if r.kind == "ticket"])} == set(lines)
+    alone = lines_of(other, [r for r in collect(other) if r.kind == "ticket"])
+    assert {one["line"] for one in alone} == {"ticket, rewound to 0"}  # of other dense runs
+
+
+def test_what_has_no_result_is_grey_in_the_heat_map_and_says_why():
+    there = [row(rewind=k) for k in ("0", "2ep")]
+    lost = [row(rewind="5ep", density=None, top1=None, state="waiting"), row(rewind="10ep", top1=math.nan)]
+    chart = heat_map([*there, *lost], [], "title").to_dict()
+    found = {one["rewind"]: one.get("state", one.get("accuracy")) for one in chart["data"]["values"]}
+    assert found == {"0": 50.0, "2ep": 50.0, "5ep": "waiting", "10ep": "failed"}
+    assert chart["layer"][0]["encoding"]["x"]["sort"] == ["0", "2ep", "5ep", "10ep"]
+
+
+def test_what_a_later_rewind_point_gains_is_paired_by_seed():
+    """Seeds that differ by 20 points, and a gain of one and of three: the mean is 2, whatever the seeds are."""
+    rows = [row(seed=0, top1=0.5), row(seed=0, rewind="2ep", top1=0.51), row(seed=1, top1=0.7),
+            row(seed=1, rewind="2ep", top1=0.73), row(seed=2, rewind="2ep", top1=0.9)]  # fmt: skip
+    (point,) = gains(rows).to_dict()["layer"][-1]["data"]["values"]
+    assert (point["rewind"], point["seeds"]) == ("2ep", 2) and point["gain"] == pytest.approx(2.0)
+    assert point["low"] == pytest.approx(2 - 12.7062, abs=1e-3)
+    assert gains([row(), row(quantile=0.9, density=0.1)]) is None and gains([]) is None
 
 
 def test_a_damaged_result_is_refused_by_name(unfinished):

@@ -12,7 +12,8 @@ from sweep.experiment.fields import ControlKind
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.report.tables import latex
-from sweep.report.verdict import OUTCOMES, answer, beaten, estimate, power, rule, verdicts
+from sweep.report.verdict import OUTCOMES, estimate, power, rule, verdicts
+from sweep.report.words import answer, beaten, lead
 from tests import made_up
 
 CONTROLS = get_args(ControlKind)
@@ -66,6 +67,43 @@ def test_the_headline_names_the_controls_and_says_where_one_did_better():
     )
 
 
+def test_the_headline_gives_no_winner_a_control_that_it_was_not_held_against():
+    """Shuffled masks stand beside the ticket from 2ep alone."""
+    early, late = rows("ticket", [0.900, 0.903, 0.901]), rows("ticket", [0.901, 0.904, 0.902], k=2)
+    fresh, shuffled = rows("fresh", [0.870, 0.872, 0.869]), rows("shuffled", [0.86, 0.861, 0.859], k=2)
+    said = answer(verdicts([*DENSE, *early, *late, *fresh, *shuffled]))
+    assert said.startswith(
+        "2 of 2 tickets win: held 1 against fresh initialization; 1 against fresh initialization and "
+    )
+    assert said.count("shuffled mask") == 1
+
+
+def test_a_control_that_is_missing_in_some_seeds_is_named():
+    ticket, random = rows("ticket", [0.900, 0.903, 0.901]), rows("random", [0.8, None, None])
+    said = answer(verdicts([*DENSE, *ticket, *rows("fresh", [0.870, 0.872, 0.869]), *random]))
+    assert said.startswith(
+        "1 of 1 tickets match the dense network (in too few seeds, so that none can win: random mask)"
+    )
+
+
+def test_where_none_wins_every_outcome_is_counted():
+    worse = rows("ticket", [0.5, 0.502, 0.5015], quantile=0.95, density=0.05)
+    open_ = rows("ticket", [0.880, 0.905, 0.901])
+    assert answer(verdicts([*DENSE, *worse, *open_])) == (
+        "No ticket is shown to match the dense network (no controls beside them); of 2, 1 shown to be worse than the "
+        "dense network and 1 undecided."
+    )
+
+
+def test_of_instability_the_point_is_named_from_which_on_it_is_small():
+    measured = [Row("", "instability", 0, k, instability=one) for k, one in
+                (("0", 0.8), ("500it", 0.01), ("1ep", 0.021), ("2ep", 0.006))]  # fmt: skip
+    assert lead(measured, []).startswith("The dense network is stable from 2ep on (under 2 points of error")
+    assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
+    assert "is not stable from any point measured" in lead(measured[:1], [])
+    assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
+
+
 def test_fine_tuning_is_no_doubt_about_a_ticket():
     """It keeps the trained weights, so being as good says nothing against the ticket."""
     ticket, fresh = rows("ticket", [0.900, 0.903, 0.901]), rows("fresh", [0.87, 0.872, 0.869])
@@ -103,7 +141,7 @@ def test_a_training_that_failed_or_collapsed_counts_against_its_ticket(state):
     ticket = [*rows("ticket", [0.95, 0.951]), *lost]
     (one,) = verdicts([*DENSE, *ticket, *rows("fresh", [0.5, 0.5, 0.5])])
     assert (one.outcome, one.reason) == ("failed", "loss is nan in epoch 3")
-    assert "1 of 1 failed" in answer([one])
+    assert answer([one]) == "No ticket wins; of 1, 1 failed."
 
 
 def test_a_control_that_is_planned_and_not_done_leaves_it_at_matching():

@@ -1,0 +1,35 @@
+"""Pruning at once and in rounds, side by side: what the pool has of the other one, on the same dense runs."""
+
+from __future__ import annotations
+
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home
+from sweep.graph.results import Row, collect
+from sweep.progress import console
+
+
+def schedule(experiment: Experiment) -> str:
+    return "in rounds" if experiment.prune.rounds > 1 else "one-shot"
+
+
+def other_schedule(home: Home) -> list[Row]:
+    """Finished tickets by the same methods, from the same points of the same dense runs, of the pool's experiments."""
+    ours = {training.name for training in home.graph.dense}
+    methods, points = ({str(one) for one in of} for of in (home.experiment.prune.methods, home.experiment.prune.rewind))
+    out: dict[str, Row] = {}
+    for described in sorted(home.pool.glob("*/experiment.yaml")):
+        try:
+            other = Home(described.parent, experiment_file.load(described))
+        except Refused as error:
+            console.print(f"{error}; it is not drawn beside {home.experiment.name}")
+            continue
+        same = ours & {training.name for training in other.graph.dense}
+        if same and schedule(other.experiment) != schedule(home.experiment):
+            out |= {
+                row.training: row for row in collect(other)
+                if row.kind == "ticket" and row.state == "done" and row.method in methods and row.rewind in points
+                and f"dense-seed{row.seed}" in {name.rpartition("-")[0] for name in same}
+            }  # fmt: skip
+    return list(out.values())
