@@ -34,6 +34,13 @@ def visible_gpus() -> list[str]:
     return [str(i) for i in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
 
 
+def gpu_ids() -> list[str]:
+    """The same by what tells them from all others of the machine: inside a job each is number 0."""
+    names = visible_gpus()
+    known = _asked("uuid").split() if names else []
+    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in names]
+
+
 def circumstances() -> dict[str, str]:
     """When and on what a result was obtained."""
     return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "hardware": hardware(),

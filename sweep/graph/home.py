@@ -103,7 +103,8 @@ class Home:
 RESULT: files.Shape = {  # what others ask of result.json
     "test": {"top1": float, "top5": float, "loss": (int, float)}, "validation": {"top1?": float}, "devices": int,
     "steps_per_epoch": int, "seconds?": float, "hardware?": str, "trainings_per_gpu?": int, "epochs?": float,
-    "threshold?": float, "density?": float, "kept?": int, "prunable?": int, "instability?": float,
+    "gpu_seconds?": float, "threshold?": float, "density?": float, "kept?": int, "prunable?": int,
+    "instability?": float,
     "test_images?": int, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str, "version?": str,
     "run?": str, "runs?": {},
 }  # fmt: skip

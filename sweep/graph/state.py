@@ -114,13 +114,15 @@ class Forecast:
 
 
 def forecast(home: Home) -> Forecast | None:
-    """Of trainings on as many devices as the dense run had; None before one of them was done."""
+    """Of trainings on as many devices as the dense run had, and as many beside them; None before one was done."""
     predicted, there, devices = predicted_seconds(home) or {}, _folders(home), _dense_devices(home)
+    dense = [files.read_json_if_there(home.folder(one) / "result.json", RESULT) for one in home.graph.dense]
+    sharing = {_sharing(result) for result in dense if result}
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
             result = files.read_json_if_there(home.folder(training) / "result.json", RESULT)
-            if result and result["devices"] == devices and result.get("seconds"):
+            if result and result["devices"] == devices and result.get("seconds") and _sharing(result) in sharing:
                 pairs.append((result["seconds"], predicted[training.slug]))
     return Forecast(len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs)) if pairs else None
 
@@ -143,6 +145,16 @@ class Cost:
         return f" ({hours * self.price:,.2f})" if self.price else ""
 
 
+def _sharing(result: dict[str, Any]) -> int:
+    return int(result.get("trainings_per_gpu", 1))
+
+
+def device_seconds(result: dict[str, Any]) -> float:
+    """Of several trainings on a GPU each takes its part; where that was not measured, as many as were allowed."""
+    share = result["devices"] / result.get("trainings_per_gpu", 1)
+    return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
+
+
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
     spent, devices, epochs, there = 0.0, 1, 0.0, _folders(home)
@@ -150,8 +162,7 @@ def cost_of(home: Home) -> Cost:
         path = home.folder(training) / "result.json"
         result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
-            share = result["devices"] / result.get("trainings_per_gpu", 1)
-            spent += result.get("seconds", 0.0) * share / 3600
+            spent += device_seconds(result) / 3600
             devices = max(devices, result["devices"]) if training.kind == "dense" else devices
         elif training.name not in there or not home.skipped(training):
             epochs += training.epochs

@@ -24,7 +24,7 @@ CONFIG = {
         "titleColor": "currentColor",
         "labelLimit": 320,
         "orient": "bottom",
-        "columns": 2,
+        "columns": {"expr": "width < 450 ? 1 : 2"},  # nothing is cut off on a phone
     },
     "title": {"color": "currentColor", "subtitleColor": "currentColor"},
     "view": {"stroke": None},
@@ -39,6 +39,7 @@ MEASURES = {
     "learning_rate": ("learning rate", 1),
     "images_per_second": ("images per second", 1),
     "data_wait_share": ("share of the time waiting for data (%)", 100),
+    "trainings_on_gpu": ("trainings on its GPU", 1),
 }
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
@@ -215,9 +216,12 @@ def layers(home: Home) -> Any:
         x=alt.X("left:Q", title="remaining weights (%)").scale(domain=[0, 100]),
         tooltip=["kernel:N", "weights:Q", "kept:Q", "left:Q"],
     )
-    counts = base.mark_text(align="left", dx=3, fontSize=9).encode(
+    counts = base.encode(
         x=alt.X("left:Q").scale(domain=[0, 100]),
         text="of:N",
         color=alt.condition("datum.kept == 0", alt.value("crimson"), alt.value("#888")),
     )
-    return (bars + counts).add_params(choice).properties(width=520, height=13 * len(kernels))
+    beside = counts.transform_filter("datum.left <= 75").mark_text(align="left", dx=3, fontSize=9)
+    within = counts.transform_filter("datum.left > 75").mark_text(align="right", dx=-3, fontSize=9)
+    within = within.encode(color=alt.value("white"))  # on its bar
+    return (bars + beside + within).add_params(choice).properties(width=520, height=13 * len(kernels))

@@ -17,7 +17,7 @@ from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, results_of
-from sweep.graph.state import State, cost_of, forecast, states
+from sweep.graph.state import State, cost_of, device_seconds, forecast, states
 from sweep.hardware import UNKNOWN
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
@@ -39,10 +39,10 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
     sections = [
         _answer(found, rows, where, results, margin),
         _verdict_table(found),
+        _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _controls(found),
         _other_ways(rows),
         _published(home, rows),
-        _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
         _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars: 95 % interval over seeds."),
         _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds. Grey: no result."),
@@ -194,8 +194,7 @@ def _cost(home: Home, results: Results) -> str:
     spent: dict[str, list[float]] = {}
     speeds, waits, kinds = [], [], set()
     for training, result in results.items():
-        share = result["devices"] / result.get("trainings_per_gpu", 1)
-        spent.setdefault(training.kind, []).append(result.get("seconds", 0.0) * share)
+        spent.setdefault(training.kind, []).append(device_seconds(result))
         kinds.add(result.get("hardware", "device"))
     for training in home.graph:
         for line in files.read_metrics(home.folder(training))[1:]:  # the first epoch has the compilation in it

@@ -70,7 +70,11 @@ class Beside:
 
     @property
     def inside(self) -> bool:
-        return self.published.least <= round(median(self.ours), 4) <= self.published.greatest
+        """As printed, to a hundredth of a point."""
+        least, ours, greatest = (
+            float(f"{100 * one:.2f}") for one in (self.published.least, median(self.ours), self.published.greatest)
+        )
+        return least <= ours <= greatest
 
 
 def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:

@@ -240,7 +240,7 @@ def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, co
         return "; ".join(why)[:300]
     if difference is None:
         return OUTCOMES["unknown"]
-    said = f"{100 * difference.mean:+.2f} points against its dense run"
+    said = f"{100 * difference.mean:+.2f} points"
     if difference.low is not None and difference.high is not None:
         said = f"{100 * difference.mean:+.2f} points [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
     if outcome != "no better than a control":

@@ -21,7 +21,10 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
     rows = collect(home)
     found = verdicts(rows, margin)
     said = [lead(rows, found, margin), *doubts(found, states(home)), *circumstances(rows, results_of(home), margin)]
-    table = ["| method | remaining | rewind | seeds | test accuracy | verdict | |", "|---|---|---|---|---|---|---|"]
+    table = [
+        "| method | remaining | rewind | seeds | test accuracy | verdict | against dense |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for one in found:
         cells = (
             one.method,

@@ -21,8 +21,10 @@ from models import Weights
 from sweep import files
 from sweep.data.feed import Resident
 from sweep.errors import Diverged, Interrupted, Refused
+from sweep.hardware import gpu_ids
 from sweep.interrupt import Stop, stoppable
 from sweep.progress import Work
+from sweep.sharing import counted
 from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of, rates_of
@@ -89,7 +91,9 @@ def train(
         watch.begins(run.at)
         run.tell_point()
     total = recipe.epochs * program.steps - start.step
-    with stoppable() as stop, Work(label, total, run.trained, quiet) as work:
+    gpus = gpu_ids()[: program.devices.replicas]
+    with stoppable() as stop, Work(label, total, run.trained, quiet) as work, counted(gpus) as on_gpu:
+        run.on_gpu = on_gpu if gpus else None
         while not run.complete:
             run.train_epoch(stop, work, program.steps)
             run.finish_epoch(work)
@@ -145,6 +149,7 @@ class _Run:
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()
         self.stopped_early = False
+        self.on_gpu: Callable[[], float] | None = None  # how many trainings there are, this one among them
         self._speed = 0.0  # steps per second, of the last call
 
     @property
@@ -250,6 +255,7 @@ class _Run:
                 "images_per_second": images / self.epoch_seconds,
                 "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
+                **({"trainings_on_gpu": self.on_gpu()} if self.on_gpu else {}),
             },
         )
         self.seconds += evaluating

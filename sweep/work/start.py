@@ -38,7 +38,8 @@ def run_training(
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
     final = program.final_weights()
     _keep(home, program, training, END, final)
-    result = result_of(outcome, program, training, fingerprint, mask) | {"run": run_of(final), "runs": runs}
+    result = result_of(outcome, program, training, fingerprint, mask, files.read_metrics(home.folder(training)))
+    result |= {"run": run_of(final), "runs": runs}
     files.write_json(folder / "result.json", result)
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)
@@ -121,7 +122,12 @@ def _keep(home: Home, program: Program, training: Training, at: int | Point, wei
 
 
 def result_of(
-    outcome: Outcome, program: Program, training: Training, fingerprint: str, mask: Found | None
+    outcome: Outcome,
+    program: Program,
+    training: Training,
+    fingerprint: str,
+    mask: Found | None,
+    metrics: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """What result.json says of any training, its circumstances included."""
     epochs = outcome.epochs
@@ -139,6 +145,10 @@ def result_of(
         "test_images": len(program.dataset.test),
         **circumstances(),
     }
+    lines = [line for line in metrics if "trainings_on_gpu" in line]
+    if lines and len(lines) == len(metrics):
+        each = [(line["seconds"] + line["evaluation_seconds"]) / line["trainings_on_gpu"] for line in lines]
+        out["gpu_seconds"] = program.devices.replicas * sum(each)
     if mask:
         out |= {
             "density": mask.density,

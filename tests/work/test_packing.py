@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import hardware
+from sweep import files, hardware
 from sweep.errors import Refused
+from sweep.graph.state import device_seconds
 from sweep.mps import PLACES, shared_gpus
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, lottery, started, trainings
@@ -18,11 +19,19 @@ from tests.work.test_sweep import workers_of
 
 
 @pytest.mark.tensorflow
-def test_side_by_side_the_results_are_the_same_to_the_bit_and_say_so(undisturbed, tiny_file, tmp_path):
+def test_side_by_side_the_results_are_the_same_to_the_bit_and_say_so(undisturbed, tiny_file, tmp_path, monkeypatch):
+    """And what each had of the GPU is what it took over how many there were; a name is all of a GPU that it needs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{tmp_path.name}")
     lottery("sweep", tiny_file, "--per-gpu", 2, "--results", tmp_path)
     assert csv_of(tmp_path) == csv_of(undisturbed)
-    said = {json.loads(path.read_text())["trainings_per_gpu"] for path in trainings(tmp_path, "ticket-*/result.json")}
-    assert said == {2}
+    beside = set()
+    for path in trainings(tmp_path, "ticket-*/result.json"):
+        said, lines = json.loads(path.read_text()), files.read_metrics(path.parent)
+        assert said["trainings_per_gpu"] == 2
+        beside |= {line["trainings_on_gpu"] for line in lines}
+        took = [(line["seconds"] + line["evaluation_seconds"]) / line["trainings_on_gpu"] for line in lines]
+        assert said["gpu_seconds"] == pytest.approx(sum(took)) and device_seconds(said) == said["gpu_seconds"]
+    assert beside and beside <= {1, 2}
 
 
 @pytest.mark.tensorflow

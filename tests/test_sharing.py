@@ -1,0 +1,71 @@
+"""Trainings beside each other on a GPU, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from sweep.sharing import counted
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from sweep.sharing import counted
+with counted(["GPU-a"], Path(sys.argv[1])):
+    print("holds", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def another(tmp_path):
+    """Starts a process that counts on the same GPU."""
+    started = []
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "holds\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_processes_on_a_gpu_are_counted_and_a_killed_one_no_longer(tmp_path, another):
+    with counted(["GPU-a"], tmp_path) as on_gpu:
+        assert on_gpu() == 1
+        first, second = another(), another()
+        assert on_gpu() == 3
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        assert on_gpu() == 2
+        second.kill()
+        second.wait()
+        assert on_gpu() == 1 and len(list((tmp_path / "GPU-a").iterdir())) == 1
+    assert list((tmp_path / "GPU-a").iterdir()) == []
+
+
+def test_on_several_gpus_it_is_the_mean(tmp_path, another):
+    another()
+    with counted(["GPU-a", "GPU-b"], tmp_path) as on_gpu:
+        assert on_gpu() == 1.5
+
+
+def test_without_a_gpu_nothing_is_written(tmp_path):
+    with counted([], tmp_path) as on_gpu:
+        assert on_gpu() == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_does_not_end_a_training(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with counted(["GPU-a"], tmp_path / "file") as on_gpu:
+        assert on_gpu() == 1
+    assert "counted as if it had its GPUs alone" in capsys.readouterr().out
