@@ -50,10 +50,11 @@ def circumstances() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Of the checkout that this runs from, `-dirty` where it was changed; empty where it was installed."""
+    """Of the checkout that this runs from, `-dirty` where it was changed; of a copy, what its file COMMIT says."""
     here = Path(__file__).parents[1]
     if not (here / ".git").exists():
-        return ""
+        noted = here / "COMMIT"
+        return noted.read_text().strip() if noted.is_file() else ""
     words = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)

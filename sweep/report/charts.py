@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from sweep import files
-from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report import figures
+from sweep.report import figures, rewinding
+from sweep.report.curves import NAMES, curves, lines_of
+from sweep.report.heat_map import heat_map
 from sweep.report.kept import carriers, kept
 from sweep.report.published import published
-from sweep.report.verdict import estimate
 
 # the text of the figures takes the colour of the page, light or dark
 INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
@@ -46,20 +46,18 @@ SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
-    done = [row for row in rows if row.kind in figures.NAMES and math.isfinite(row.test_top1 or math.nan)]
+    done = [row for row in rows if row.kind in NAMES and math.isfinite(row.test_top1 or math.nan)]
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
     tickets = [row for row in done if row.kind == "ticket"]
     planned = [row for row in rows if row.kind == "ticket"]
     lines = [row for row in rows if row.instability is not None]
     several = len({row.rewind for row in tickets}) > 1  # of one rewind point the curves say it all
     found = {
-        "curves": figures.curves(figures.lines_of(home, done), dense, "", published(home.experiment), page=True)
-        if done
-        else None,
-        "rewinds": by_rewind_point(tickets, dense),
-        "gains": gains(tickets),
-        "grid": figures.heat_map(planned, dense, "") if several else None,
-        "differences": figures.heat_map(planned, dense, "", difference=True) if several and dense else None,
+        "curves": curves(lines_of(home, done), dense, "", published(home.experiment), page=True) if done else None,
+        "rewinds": rewinding.accuracy(tickets, dense),
+        "gains": rewinding.gains(tickets),
+        "grid": heat_map(planned, dense, "") if several else None,
+        "differences": heat_map(planned, dense, "", difference=True) if several and dense else None,
         "instability": figures.instabilities(lines, "") if lines else None,
         "learning": learning(home),
         "layers": layers(home),
@@ -73,71 +71,6 @@ def _on_page(chart: Any) -> dict[str, Any]:
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     spec["config"] = CONFIG
     return spec
-
-
-def by_rewind_point(tickets: list[Row], dense: list[float]) -> Any:
-    """Test accuracy against the rewind point, a line per density; nothing where there is one point."""
-    import altair as alt
-
-    points = figures.averaged(tickets)
-    order = in_order({point["rewind"] for point in points})
-    if len(order) < 2:
-        return None
-    for point in points:
-        point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
-    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
-    lines = (
-        alt.Chart(alt.Data(values=points))
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
-            color=alt.Color("left:N", title="remaining", sort=lefts),
-            tooltip=["left:N", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
-        )
-    )
-    return alt.layer(lines, *(figures.across(dense) if dense else [])).properties(width=520, height=300)
-
-
-def gains(tickets: list[Row]) -> Any:
-    """What rewinding to a later point gains over the earliest: differences by seed, with their 95 % interval."""
-    import altair as alt
-
-    order = in_order({row.rewind for row in tickets})
-    several = len({row.method for row in tickets}) > 1
-    earliest = {_level(row): row for row in tickets if row.rewind == order[0]} if order else {}
-    groups: dict[tuple[str, float, str], list[float]] = {}
-    for row in tickets:
-        if row.rewind != order[0] and (first := earliest.get(_level(row))):
-            gain = 100 * ((row.test_top1 or 0.0) - (first.test_top1 or 0.0))
-            groups.setdefault((row.method, round(100 * (row.density or 0.0), 2), row.rewind), []).append(gain)
-    points: list[dict[str, Any]] = []
-    for (method, density, k), found in groups.items():
-        gained = estimate(found)
-        point = {"left": f"{method if several else ''} {density:.3g} %".strip(), "rewind": k, "gain": gained.mean,
-                 "seeds": gained.seeds, "remaining": density}  # fmt: skip
-        points.append(point | ({"low": gained.low, "high": gained.high} if gained.half is not None else {}))
-    if not points:
-        return None
-    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
-    base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("rewind:O", title="rewind point", sort=order[1:], axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("left:N", sort=lefts),
-        color=alt.Color("left:N", title="remaining", sort=lefts),
-    )
-    dots = base.mark_point(filled=True, size=60).encode(
-        y=alt.Y("gain:Q", title=f"points above the ticket from {order[0]}"),
-        tooltip=["left:N", "rewind:O", alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"],
-    )
-    nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
-    bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
-    intervals = [bars] if any("low" in point for point in points) else []
-    return alt.layer(nothing, *intervals, dots).properties(width=520, height=300)
-
-
-def _level(row: Row) -> tuple[Any, ...]:
-    """Method, level and seed."""
-    return row.method, row.quantile, row.threshold if row.quantile is None else None, row.seed
 
 
 def learning(home: Home) -> Any:

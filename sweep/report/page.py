@@ -22,7 +22,7 @@ from sweep.hardware import UNKNOWN
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
-from sweep.report.figures import NAMES
+from sweep.report.curves import NAMES
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, rule, verdicts

@@ -11,7 +11,7 @@ from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of
 from sweep.graph.state import State, states
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power, rule, verdicts
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, power, rule, verdicts
 
 STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
@@ -163,18 +163,45 @@ def circumstances(rows: Iterable[Row], results: Results, margin: float) -> list[
         said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
         images = {number for result in results.values() if (number := result.get("test_images"))}
         if len(images) == 1:
-            said += f" {noise(mean(dense), images.pop())}"
-    return [one for one in (said, power(rows, margin)) if one]
+            said += f" {noise(mean(dense), max(images))}"
+            return [one for one in (said, later(rows, by_chance(mean(dense), max(images))), power(rows, margin)) if one]
+    return [one for one in (said, later(rows, 0.0), power(rows, margin)) if one]
+
+
+def later(rows: Iterable[Row], chance: float) -> str:
+    """What the latest rewind point gains over the earliest at the sparsest density that has both, by seed.
+
+    `chance`: points that two single trainings may differ by; 0 where it is not known.
+    """
+    at: dict[tuple[float, str], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row.kind == "ticket" and row.density and math.isfinite(row.test_top1 or math.nan):
+            density = round(row.density if row.quantile is None else 1 - row.quantile, 4)
+            at.setdefault((density, row.method), {}).setdefault(row.rewind, {})[row.seed] = 100 * (row.test_top1 or 0.0)
+    for (density, _), points in sorted(at.items()):
+        first, *_, last = 2 * in_order(points)
+        pairs = [points[last][seed] - one for seed, one in points[first].items() if seed in points[last]]
+        if first != last and pairs:
+            gain = estimate(pairs)
+            said = f"At {density:.1%} left, tickets from {last} end {gain.mean:+.2f} points from those of {first}"
+            if gain.low is not None and gain.high is not None:
+                return f"{said} [{gain.low:+.2f}, {gain.high:+.2f}] over {gain.seeds} seeds."
+            known = ", which may be chance" if abs(gain.mean) < chance else ", more than chance between two trainings"
+            return f"{said} (one seed{known if chance else ''})."
+    return ""
+
+
+def by_chance(accuracy: float, images: int) -> float:
+    """Accuracies p of two trainings on n images each differ by more than 1.96 √(2 p (1 − p) / n) in one case of
+    twenty by the choice of images alone, if their errors have nothing in common; in points."""
+    return 100 * 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / images)
 
 
 def noise(accuracy: float, images: int) -> str:
     """
-    What the choice of test images alone gives: accuracies p of two trainings on n images each differ by more than
-    1.96 √(2 p (1 − p) / n) in one case of twenty, if their errors have nothing in common.
-
     >>> noise(0.97, 359)
     'One of the 359 test images is 0.28 points; between two single trainings, less than 2.5 points may be chance.'
     """
-    points = 100 * 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / images)
+    points = by_chance(accuracy, images)
     chance = f"; between two single trainings, less than {points:.1f} points may be chance" if points else ""
     return f"One of the {images:,} test images is {100 / images:.2g} points{chance}."

@@ -17,7 +17,7 @@ from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.tracking.runs import hindrance
 
-FIGURES = ["heatmap", "accuracy", "instability"]  # of the sweep's summary run
+FIGURES = ["accuracy", "heatmap", "differences", "rewinds", "gains", "instability"]  # of the sweep's summary run
 LEARNING = ("validation_top1", "train_top1", "validation_top5", "validation_loss", "train_loss", "learning_rate")
 SPEED = {"images_per_second": "images per second", "data_wait_share": "share of the time spent waiting for data"}
 RUNS = 200  # that a panel shows
@@ -76,11 +76,17 @@ def views() -> dict[str, list[Any]]:
             panels.ScatterPlot(
                 title="test accuracy and rewind point; colour: remaining weights", x=rewind, y=accuracy, z=density
             ),
+            panels.ScatterPlot(
+                title="test accuracy and remaining weights; colour: ticket, control or other retraining",
+                x=density,
+                y=accuracy,
+                z=panels.Config("kind"),
+            ),
             panels.ParallelCoordinatesPlot(
                 title="rewind point, remaining weights, test accuracy",
                 columns=[panels.ParallelCoordinatesPlotColumn(metric) for metric in (rewind, density, accuracy)],
             ),
-            panels.MediaBrowser(title="heat map, curves, instability", media_keys=FIGURES),
+            panels.MediaBrowser(title="the figures of the report", media_keys=FIGURES),
         ],
         "Learning curves": [curve(name, name) for name in LEARNING],
         "Cost": [

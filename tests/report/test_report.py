@@ -17,8 +17,10 @@ from sweep.graph.home import Home
 from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
 from sweep.report.bundle import bundle
-from sweep.report.charts import gains
-from sweep.report.figures import averaged, curves, heat_map, lines_of, write_figures
+from sweep.report.curves import averaged, curves, lines_of
+from sweep.report.figures import write_figures
+from sweep.report.heat_map import heat_map
+from sweep.report.rewinding import gains
 from tests import made_up
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
@@ -166,7 +168,8 @@ def svg_words(path: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
     names = [path.name for path in write_report(unfinished)]
-    assert names == [*ALWAYS, "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg"]
+    figures = ("accuracy", "heatmap", "differences", "rewinds", "gains")
+    assert names == [*ALWAYS, *(f"{name}.{suffix}" for name in figures for suffix in ("png", "svg"))]
     assert made_up.files_under(unfinished.report) == sorted(names)
     assert len(rows_of(unfinished.report / "results.csv")) == 7
 

@@ -13,7 +13,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, estimate, power, rule, verdicts
-from sweep.report.words import answer, beaten, lead
+from sweep.report.words import answer, beaten, later, lead
 from tests import made_up
 
 CONTROLS = get_args(ControlKind)
@@ -102,6 +102,18 @@ def test_of_instability_the_point_is_named_from_which_on_it_is_small():
     assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
     assert "is not stable from any point measured" in lead(measured[:1], [])
     assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
+
+
+def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
+    one = [*rows("ticket", [0.90]), *rows("ticket", [0.91], k=2), *rows("ticket", [0.5], quantile=0.5, density=0.5)]
+    assert (
+        later(one, 2.5)
+        == "At 20.0% left, tickets from 2ep end +1.00 points from those of 0 (one seed, which may be chance)."
+    )
+    assert "more than chance" in later(one, 0.5) and later(one, 0.0).endswith("those of 0 (one seed).")
+    three = [*rows("ticket", [0.90, 0.80, 0.70]), *rows("ticket", [0.91, 0.82, 0.73], k=2)]
+    assert later(three, 0.5).endswith("end +2.00 points from those of 0 [-0.48, +4.48] over 3 seeds.")
+    assert later(rows("ticket", [0.9, 0.9]), 2.5) == "" == later([], 2.5)
 
 
 def test_fine_tuning_is_no_doubt_about_a_ticket():

@@ -31,7 +31,9 @@ def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
     rows = csv_of(undisturbed).splitlines()
     assert len(rows) == 1 + 1 + 4 and all(",done,magnitude/uniform,1," in row or ",done,,," in row for row in rows[1:])
     assert {path.name for path in (undisturbed / "tiny" / "report").iterdir()} == {
-        "report.html", "results.csv", "results.tex", "accuracy.png", "accuracy.svg", "heatmap.png", "heatmap.svg",
+        "report.html", "results.csv", "results.tex", "kept.json",
+        *(f"{name}.{suffix}" for name in ("accuracy", "heatmap", "differences", "rewinds", "gains")
+          for suffix in ("png", "svg")),
     }  # fmt: skip
     snapshots = {path.name for path in trainings(undisturbed, "dense-*/snapshots/*")}
     assert snapshots == {f"step-{step:08d}.h5" for step in (0, 4, 8)} | {"final.h5"}  # asked for: 4; the rest a ladder

@@ -1,0 +1,143 @@
+"""Accuracy against remaining weights: tickets, controls, other ways to retrain, and published curves beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+from sweep.experiment.point import in_order
+from sweep.graph.home import Home
+from sweep.graph.results import Row
+from sweep.report.published import Published
+from sweep.report.schedules import other_schedule, schedule
+from sweep.report.verdict import DOUBTS, estimate
+
+NAMES = {
+    "ticket": "ticket, rewound to {k}",
+    "lr_rewind": "learning-rate rewinding to {k}",
+    "finetune": "fine-tuning, as long as from {k}",
+    "fresh": "control: fresh initialization",
+    "fresh_short": "control: fresh initialization, epochs from {k}",
+    "shuffled": "control: shuffled mask, from {k}",
+    "random": "control: random mask, from {k}",
+    "inverted": "control: inverted mask, from {k}",
+    "same_signs": "control: signs of {k}, fresh magnitudes",
+    "same_magnitudes": "control: magnitudes of {k}, fresh signs",
+}
+
+SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-left", "triangle-right",
+          "arrow", "stroke"]  # by kind  # fmt: skip
+
+
+def lines_of(home: Home, done: list[Row]) -> list[dict[str, Any]]:
+    """The points of the curves: in rounds beside one-shot, where the pool has both."""
+    others = other_schedule(home)
+    if not others:
+        return averaged(done)
+    mine = schedule(home.experiment)
+    return averaged(done, mine) + averaged(others, "one-shot" if mine != "one-shot" else "in rounds")
+
+
+def averaged(rows: list[Row], schedule: str = "") -> list[dict[str, Any]]:
+    """Mean over seeds of each point of the figures, with its 95 % interval where there are several."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        level = row.quantile if row.quantile is not None else row.threshold
+        groups.setdefault((row.kind, row.method, row.rewind, row.quantile is None, level), []).append(row)
+    several = len({row.method for row in rows}) > 1
+    out = []
+    for (kind, method, k, _, _), group in groups.items():
+        accuracy = estimate([row.test_top1 or 0.0 for row in group])
+        name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
+        point = {
+            "line": f"{name}, {schedule}" if schedule else name,
+            "method": method if several else "",
+            "kind": kind,
+            "control": kind in DOUBTS,
+            "rewind": k,
+            "remaining": 100 * mean(row.density or 0.0 for row in group),
+            "accuracy": 100 * accuracy.mean,
+            "seeds": len(group),
+        }
+        if accuracy.low is not None and accuracy.high is not None:
+            point |= {"low": 100 * accuracy.low, "high": 100 * accuracy.high}
+        out.append(point)
+    return out
+
+
+def curves(
+    points: list[dict[str, Any]], dense: list[float], title: str, others: Sequence[Published] = (), page: bool = False
+) -> Any:
+    """Test accuracy against remaining weights: a line per rewind point, controls dashed, the dense network across.
+
+    On a page, a click in the legend picks a line.
+    """
+    import altair as alt
+
+    remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
+    accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
+    order = in_order({p["rewind"] for p in points})
+    place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
+    present = sorted(place, key=lambda line: place[line])
+    shapes = [SHAPES[place[line][0] % len(SHAPES)] for line in present]
+    colour = alt.Color("line:N", title=None).scale(domain=present)
+    base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=colour)
+    lines = base.mark_line(point={"size": 45, "filled": True}).encode(
+        y=accuracy,
+        strokeDash=alt.StrokeDash("control:N", legend=None).scale(domain=[False, True]),
+        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # in the legend with the colour
+        tooltip=[
+            "line:N",
+            alt.Tooltip("remaining:Q", format=".3g"),
+            alt.Tooltip("accuracy:Q", format=".2f"),
+            "seeds:Q",
+        ],
+    )
+    if page:
+        picked = alt.selection_point(fields=["line"], bind="legend")
+        lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
+    layers = [lines]
+    if any("low" in point for point in points):
+        layers.append(
+            base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+        )
+    if dense:
+        layers += across(dense)
+    if others:
+        layers += _published(others, remaining)
+    return alt.layer(*layers).properties(width=520, height=340, title=title).configure_legend(labelLimit=320)
+
+
+def across(dense: list[float]) -> list[Any]:
+    """The dense network's accuracy as a line with its name."""
+    import altair as alt
+
+    whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense network"}]))
+    whole = whole.encode(y="accuracy:Q")
+    return [whole.mark_rule(strokeDash=[2, 2]), whole.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
+
+
+def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
+    """Grey, with the range of its trials, named at its end."""
+    import altair as alt
+
+    points = [
+        {
+            "remaining": 100 * one.density,
+            "accuracy": 100 * one.median,
+            "least": 100 * one.least,
+            "greatest": 100 * one.greatest,
+            "published": f"published, rewound to epoch {one.rewind_epoch}",
+        }
+        for one in others
+    ]
+    base = alt.Chart(alt.Data(values=points)).encode(x=remaining, detail="published:N")
+    area = base.mark_area(opacity=0.12, color="grey").encode(y=alt.Y("least:Q", title=""), y2="greatest:Q")
+    line = base.mark_line(color="grey", strokeDash=[1, 3]).encode(
+        y="accuracy:Q", tooltip=["published:N", alt.Tooltip("accuracy:Q", format=".2f")]
+    )
+    least = min(one.density for one in others)
+    ends = alt.Chart(alt.Data(values=[p for p in points if p["remaining"] == 100 * least])).encode(x=remaining)
+    names = ends.mark_text(align="right", dx=-4, dy=10, color="grey").encode(y="accuracy:Q", text="published:N")
+    return [area, line, names]
