@@ -120,20 +120,17 @@ def _curves_caption(home: Home) -> str:
 
 
 def _verdict_table(found: list[Verdict]) -> str:
+    held = any(one.controls for one in found)
     rows = [
         (
             html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy),
             f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
-            ", ".join(DOUBTS[kind] for kind in one.controls) or "–",
+            *([", ".join(DOUBTS[kind] for kind in one.controls) or "–"] if held else []),
         )
         for one in found
     ]  # fmt: skip
-    return _table(
-        "Verdicts",
-        ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "against dense", "held against"),
-        rows,
-        escape=False,
-    )
+    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "against dense")
+    return _table("Verdicts", (*head, "held against") if held else head, rows, escape=False)
 
 
 def _controls(found: list[Verdict]) -> str:

@@ -150,7 +150,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
                     reason)
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
-    return sorted(out, key=lambda v: (-v.density, order[v.rewind]))
+    return sorted(out, key=lambda v: (-round(v.density, 4), order[v.rewind], -v.accuracy.mean))
 
 
 def _table(rows: list[Row]) -> _Table:
