@@ -44,8 +44,8 @@ def gpu_ids() -> list[str]:
 def circumstances() -> dict[str, str]:
     """When and on what a result was obtained."""
     return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "hardware": hardware(),
-            "driver": _asked("driver_version").partition("\n")[0].strip(), "tensorflow": _version("tensorflow"),
-            "version": _version("lottery-sweep"), "commit": commit()}  # fmt: skip
+            "driver": _asked("driver_version").partition("\n")[0].strip(), "tensorflow": version_of("tensorflow"),
+            "version": version_of("lottery-sweep"), "commit": commit()}  # fmt: skip
 
 
 @cache
@@ -63,7 +63,7 @@ def commit() -> str:
     return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
     """Of an installed package; a result does not fail because the code was only copied somewhere."""
     try:
         return version(package)

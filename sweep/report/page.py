@@ -7,7 +7,6 @@ import json
 import platform
 import shlex
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from statistics import mean, median
 from string import Template
@@ -18,7 +17,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, results_of
 from sweep.graph.state import State, cost_of, device_seconds, forecast, states
-from sweep.hardware import UNKNOWN
+from sweep.hardware import UNKNOWN, version_of
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
@@ -233,7 +232,7 @@ def _missing(where: list[State]) -> str:
 def _how(home: Home, results: Results) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names) + f", Python {platform.python_version()}"
+    versions = ", ".join(f"{name} {version_of(name)}" for name in names) + f", Python {platform.python_version()}"
     folder = shlex.quote(str(home.root))
     changed, whole = (
         html.escape(write(home.experiment)) for write in (experiment_file.dump_changes, experiment_file.dump)
