@@ -40,6 +40,8 @@ def picture(driver, page: Path, width: int, scheme: str, tall: int) -> bytes:
         if driver.execute_script("return document.body.dataset.ready") == "yes":
             break
         time.sleep(0.1)
+    else:
+        raise TimeoutError(f"{page}: its figures do not stand after a minute")
     height = min(tall, driver.execute_script("return document.documentElement.scrollHeight"))
     clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
     words = {"format": "png", "captureBeyondViewport": True, "clip": clip}

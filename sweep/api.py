@@ -22,13 +22,13 @@ from slurm.arrays import Slurm
 from slurm.local import Local, places
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
-from sweep.graph.results import collect
+from sweep.graph.results import collect, results_of
 from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
 from sweep.report.figures import charts
 from sweep.report.verdict import MARGIN, Verdict, verdicts
-from sweep.report.words import lead
+from sweep.report.words import lead, steps_of
 from sweep.work.find import open_home, read_home
 from sweep.work.worker import Failure
 
@@ -86,7 +86,7 @@ class Sweep:
     def answer(self, margin: float = MARGIN) -> str:
         """In a sentence."""
         rows = collect(self.home)
-        return lead(rows, verdicts(rows, margin), margin)
+        return lead(rows, verdicts(rows, margin), margin, steps_of(results_of(self.home)))
 
     def charts(self) -> dict[str, Any]:
         """The figures of the report as Altair charts, as far as what is done allows."""

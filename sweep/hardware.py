@@ -37,8 +37,8 @@ def visible_gpus() -> list[str]:
 def gpu_ids() -> list[str]:
     """The same by what tells them from all others of the machine: inside a job each is number 0."""
     names = visible_gpus()
-    known = _asked("uuid").split() if names else []
-    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in names]
+    known = [line.strip() for line in _asked("uuid").splitlines()] if names else []
+    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in map(str.strip, names)]
 
 
 def circumstances() -> dict[str, str]:

@@ -10,9 +10,9 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from statistics import mean
+from statistics import harmonic_mean
 
 from sweep.progress import console
 
@@ -23,7 +23,10 @@ def place_of_this_machine() -> Path:
 
 @contextmanager
 def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable[[], float]]:
-    """While it lasts this process is one of them; gives what says how many there are, in the mean over its GPUs."""
+    """While it lasts this process is one of them; gives what says how many there are.
+
+    On several GPUs the harmonic mean: of each it takes 1/n.
+    """
     folders = [(place or place_of_this_machine()) / gpu for gpu in gpus]
     with ExitStack() as held:
         try:
@@ -32,16 +35,22 @@ def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable
         except OSError as error:  # no reason to lose a training
             console.print(f"{error}; the GPU-hours of this training are counted as if it had its GPUs alone")
             folders = []
-        yield lambda: mean([_held(folder) for folder in folders] or [1])
+        yield lambda: harmonic_mean([_held(folder) for folder in folders] or [1])
 
 
 def _hold(folder: Path, held: ExitStack) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    for path in (folder / name, folder / f".{name}"):
+        held.callback(_remove, path)
     file = held.enter_context((folder / f".{name}").open("w"))
     fcntl.flock(file, fcntl.LOCK_EX)
     (folder / f".{name}").rename(folder / name)  # seen by others only once it is locked
-    held.callback((folder / name).unlink, missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # what stays is nobody's, and the next one removes it
+        path.unlink()
 
 
 def _held(folder: Path) -> int:
@@ -53,6 +62,6 @@ def _held(folder: Path) -> int:
                 path.unlink(missing_ok=True)  # nobody holds it: its process was killed
         except BlockingIOError:
             count += 1
-        except FileNotFoundError:  # it ended between the listing and here
+        except OSError:  # it ended between the listing and here, or is no file of ours: no reason to lose a training
             continue
     return max(count, 1)

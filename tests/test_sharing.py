@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -52,16 +54,31 @@ def test_processes_on_a_gpu_are_counted_and_a_killed_one_no_longer(tmp_path, ano
     assert list((tmp_path / "GPU-a").iterdir()) == []
 
 
-def test_on_several_gpus_it_is_the_mean(tmp_path, another):
+def test_of_several_gpus_it_takes_a_part_of_each(tmp_path, another):
+    """Half of one and all of the other are one and a half."""
     another()
     with counted(["GPU-a", "GPU-b"], tmp_path) as on_gpu:
-        assert on_gpu() == 1.5
+        assert 2 / on_gpu() == pytest.approx(1 / 2 + 1)
 
 
 def test_without_a_gpu_nothing_is_written(tmp_path):
     with counted([], tmp_path) as on_gpu:
         assert on_gpu() == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_does_not_end_a_training(tmp_path, monkeypatch):
+    def refuses(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with counted(["GPU-a"], tmp_path) as on_gpu:
+        (tmp_path / "GPU-a" / "folder").mkdir()
+        assert on_gpu() == 1
+        monkeypatch.setattr(fcntl, "flock", refuses)
+        assert on_gpu() == 1
+    with counted(["GPU-b"], tmp_path) as on_gpu:
+        assert on_gpu() == 1
+    assert list((tmp_path / "GPU-b").iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_does_not_end_a_training(tmp_path, capsys):

@@ -27,7 +27,7 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
 from sweep.report.verdict import MARGIN, power, rule, verdicts
-from sweep.report.words import beaten, lead
+from sweep.report.words import beaten, lead, steps_of
 
 WATCH_SECONDS = 5.0
 
@@ -137,7 +137,7 @@ def report(
 
 def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | None = None) -> None:
     """Write the report, show its table and say where it is. One that goes elsewhere is not mirrored by wandb."""
-    from sweep.graph.results import collect
+    from sweep.graph.results import collect, results_of
     from sweep.report import write_report
     from sweep.tracking.runs import track_report
 
@@ -171,7 +171,12 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         if row.instability is not None:
             of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
             console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
-    said = [lead(rows, found, margin), beaten(found), power(rows, margin), rule(margin) if found else ""]
+    said = [
+        lead(rows, found, margin, steps_of(results_of(home))),
+        beaten(found),
+        power(rows, margin),
+        rule(margin) if found else "",
+    ]
     console.print("\n".join(line for line in said if line))
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:

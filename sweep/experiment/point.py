@@ -55,11 +55,19 @@ def point(text: object) -> Point:
 LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))
 
 
-def in_order(points: Iterable[str]) -> list[str]:
-    """Rewind points as they come in training: steps first, which are early, then epochs.
+def in_order(points: Iterable[str], per_epoch: int = 0) -> list[str]:
+    """Rewind points as they come in training; where the steps of an epoch are not known, steps before epochs.
 
-    >>> in_order(["10ep", "500it", "2ep", "0"])
-    ['0', '500it', '2ep', '10ep']
+    >>> in_order(["10ep", "500it", "1ep", "0"])
+    ['0', '500it', '1ep', '10ep']
+    >>> in_order(["10ep", "500it", "1ep", "0"], per_epoch=390)
+    ['0', '1ep', '500it', '10ep']
     """
     found = {text: point(text) for text in points}
-    return sorted(found, key=lambda text: (found[text].count > 0, found[text].unit == "ep", found[text].count))
+
+    def place(text: str) -> tuple[int, int]:
+        epochs = found[text].unit == "ep" and found[text].count > 0
+        count = found[text].count * (per_epoch or 1) if epochs else found[text].count
+        return (0 if per_epoch else int(epochs)), count
+
+    return sorted(found, key=place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,16 @@ class Row:
     mask: str = ""  # its name in the pool; a control has that of its ticket
     instability: float | None = None  # largest error on the line between two children, above the mean of its ends
     reason: str = ""  # of what was skipped or failed
+
+    @property
+    def level(self) -> tuple[str, float | None, float | None]:
+        """What was asked for: method, quantile, absolute threshold. Its density may differ a little between seeds."""
+        return self.method, self.quantile, self.threshold if self.quantile is None else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has an accuracy that is a number."""
+        return self.test_top1 is not None and math.isfinite(self.test_top1)
 
 
 Results = dict[Training, dict[str, Any]]  # what result.json says

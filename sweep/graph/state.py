@@ -157,17 +157,19 @@ def device_seconds(result: dict[str, Any]) -> float:
 
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
-    spent, devices, epochs, there = 0.0, 1, 0.0, _folders(home)
+    spent, epochs, there = 0.0, 0.0, _folders(home)
+    used = took = 0.0  # by the dense runs: of their devices, and by the clock
     for training in home.graph:
         path = home.folder(training) / "result.json"
         result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
             spent += device_seconds(result) / 3600
-            devices = max(devices, result["devices"]) if training.kind == "dense" else devices
+            if training.kind == "dense" and result.get("seconds"):
+                used, took = used + device_seconds(result), took + result["seconds"]
         elif training.name not in there or not home.skipped(training):
             epochs += training.epochs
     each = epoch_seconds(home)
-    to_come = each * devices * epochs / 3600 if each is not None else None
+    to_come = each * used / took * epochs / 3600 if each is not None and took else None
     return Cost(spent, to_come, home.experiment.cluster.price_per_gpu_hour)
 
 

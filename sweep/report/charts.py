@@ -11,7 +11,7 @@ from sweep.graph.results import Row
 from sweep.report import figures, rewinding
 from sweep.report.curves import NAMES, curves, lines_of
 from sweep.report.heat_map import heat_map
-from sweep.report.kept import carriers, kept
+from sweep.report.kept import kept, masks_of
 from sweep.report.published import published
 
 # the text of the figures takes the colour of the page, light or dark
@@ -46,8 +46,9 @@ SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
-    done = [row for row in rows if row.kind in NAMES and math.isfinite(row.test_top1 or math.nan)]
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    done = [row for row in rows if row.kind in NAMES and row.measured]
+    each = {row.seed: row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None}
+    dense = list(each.values())
     tickets = [row for row in done if row.kind == "ticket"]
     planned = [row for row in rows if row.kind == "ticket"]
     lines = [row for row in rows if row.instability is not None]
@@ -56,8 +57,8 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
         "curves": curves(lines_of(home, done), dense, "", published(home.experiment), page=True) if done else None,
         "rewinds": rewinding.accuracy(tickets, dense),
         "gains": rewinding.gains(tickets),
-        "grid": heat_map(planned, dense, "") if several else None,
-        "differences": heat_map(planned, dense, "", difference=True) if several and dense else None,
+        "grid": heat_map(planned, each, "") if several else None,
+        "differences": heat_map(planned, each, "", difference=True) if several and dense else None,
         "instability": figures.instabilities(lines, "") if lines else None,
         "learning": learning(home),
         "layers": layers(home),
@@ -125,18 +126,18 @@ def layers(home: Home) -> Any:
     import altair as alt
 
     found, made = kept(home), dict[str, str]()
-    there = [(mask, training.slug) for mask, training in carriers(home).items() if training.slug in found.kept]
-    seed = next((seed for seed in home.experiment.seeds if any(mask.of.origin == seed for mask, _ in there)), None)
+    there = [mask for mask in masks_of(home) if mask.name in found.kept]
+    seed = next((seed for seed in home.experiment.seeds if any(mask.of.origin == seed for mask in there)), None)
     several = len(home.experiment.prune.methods) > 1
-    for mask, slug in sorted(there, key=lambda one: (str(one[0].method), one[0].level.kind, one[0].level.value)):
+    for mask in sorted(there, key=lambda one: (str(one.method), one.level.kind, one.level.value)):
         if mask.of.origin == seed:
-            made.setdefault(f"{mask.method} {mask.level}" if several else str(mask.level), slug)
+            made.setdefault(f"{mask.method} {mask.level}" if several else str(mask.level), mask.name)
     if not made:
         return None
     points = [
         {"level": name, "kernel": kernel, "weights": found.weights[kernel], "kept": count,
          "left": round(100 * count / found.weights[kernel], 3), "of": f"{count:,} of {found.weights[kernel]:,}"}
-        for name, slug in made.items() for kernel, count in found.kept[slug].items()
+        for name, mask in made.items() for kernel, count in found.kept[mask].items()
     ]  # fmt: skip
     kernels, names = list(found.weights), list(made)
     choice = alt.param("level", value=names[-1], bind=alt.binding_select(options=names, name="level: "))

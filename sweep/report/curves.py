@@ -36,18 +36,21 @@ def lines_of(home: Home, done: list[Row]) -> list[dict[str, Any]]:
     if not others:
         return averaged(done)
     mine = schedule(home.experiment)
-    return averaged(done, mine) + averaged(others, "one-shot" if mine != "one-shot" else "in rounds")
+    several = len({row.method for row in (*done, *others)}) > 1
+    return averaged(done, mine, several) + averaged(others, "one-shot" if mine != "one-shot" else "in rounds", several)
 
 
-def averaged(rows: list[Row], schedule: str = "") -> list[dict[str, Any]]:
-    """Mean over seeds of each point of the figures, with its 95 % interval where there are several."""
+def averaged(rows: list[Row], schedule: str = "", several: bool = False) -> list[dict[str, Any]]:
+    """Mean over seeds of each point of the figures, with its 95 % interval where there are several seeds.
+
+    A line is named by its method where there are `several`, of these rows or beside them.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        level = row.quantile if row.quantile is not None else row.threshold
-        groups.setdefault((row.kind, row.method, row.rewind, row.quantile is None, level), []).append(row)
-    several = len({row.method for row in rows}) > 1
+        groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
+    several = several or len({row.method for row in rows}) > 1
     out = []
-    for (kind, method, k, _, _), group in groups.items():
+    for (kind, k, (method, _, _)), group in groups.items():
         accuracy = estimate([row.test_top1 or 0.0 for row in group])
         name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
         point = {

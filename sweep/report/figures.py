@@ -23,16 +23,17 @@ def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """The same as Altair charts, by their names."""
-    done = [row for row in rows if row.test_top1 is not None and row.kind in NAMES]
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
+    done = [row for row in rows if row.measured and row.kind in NAMES]
+    each = {row.seed: row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None}
+    dense = list(each.values())
     title, out = home.experiment.name, dict[str, Any]()
     if done:
         out["accuracy"] = curves(lines_of(home, done), dense, title, published(home.experiment))
     if tickets := [row for row in done if row.kind == "ticket"]:
         planned = [row for row in rows if row.kind == "ticket"]
-        out["heatmap"] = heat_map(planned, dense, title)
+        out["heatmap"] = heat_map(planned, each, title)
         if dense:
-            out["differences"] = heat_map(planned, dense, title, difference=True)
+            out["differences"] = heat_map(planned, each, title, difference=True)
         out["rewinds"], out["gains"] = rewinding.accuracy(tickets, dense, title), rewinding.gains(tickets, title)
     if lines := [row for row in rows if row.instability is not None]:
         out["instability"] = instabilities(lines, title)

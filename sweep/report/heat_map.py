@@ -8,30 +8,16 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import averaged
 
 
-def heat_map(rows: list[Row], dense: list[float], title: str, difference: bool = False) -> Any:
-    """Test accuracy of every ticket, or how far it is from the dense network; grey: not trained, or it failed."""
+def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
+    """Test accuracy of every ticket, or how far it is from the dense runs of its seeds; grey: there is none."""
     import altair as alt
 
-    points = averaged([row for row in rows if math.isfinite(row.test_top1 or math.nan)])
-    several = len({row.method for row in rows}) > 1
-    for point in points:
-        point["accuracy"] -= 100 * mean(dense) if difference else 0.0
-        point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
-    there = {(point["left"], point["rewind"]) for point in points}
-    empty: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows:
-        if row.quantile is not None or row.density is not None:
-            remaining = 100 * (row.density if row.density is not None else 1 - (row.quantile or 0.0))
-            left = f"{row.method if several else ''} {remaining:.3g} %".strip()
-            if (left, row.rewind) not in there:
-                empty[left, row.rewind] = {"left": left, "rewind": row.rewind, "remaining": remaining,
-                                           "state": row.state if row.state != "done" else "failed"}  # fmt: skip
-    every = [*points, *empty.values()]
+    points, empty = _cells(rows, dense if difference else None)
+    every = [*points, *empty]
     order = list(dict.fromkeys(p["left"] for p in sorted(every, key=lambda p: -p["remaining"])))
-    values = [p["accuracy"] for p in points]
+    values = [p["accuracy"] for p in points] or [0.0]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=every)).encode(
         x=alt.X(
@@ -61,7 +47,34 @@ def heat_map(rows: list[Row], dense: list[float], title: str, difference: bool =
     if empty:
         bare = base.transform_filter("!isValid(datum.accuracy)").encode(tooltip=["left:O", "rewind:O", "state:N"])
         layers += [bare.mark_rect(color="grey", opacity=0.15), bare.mark_text(color="grey").encode(text="state:N")]
-    subtitle = f"dense network: {100 * mean(dense):.2f} %" if dense else ""
+    subtitle = f"dense network: {100 * mean(dense.values()):.2f} %" if dense else ""
     return alt.layer(*layers).properties(
         width=alt.Step(70), height=36 * len(order), title=alt.Title(title, subtitle=subtitle)
     )
+
+
+def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Those that have a number, against the dense runs where these are given; and those that have none, with why."""
+    cells: dict[tuple[Any, ...], list[Row]] = {}
+    densities: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        cells.setdefault((row.level, row.rewind), []).append(row)
+        known = row.density if row.density is not None else 1 - (row.quantile if row.quantile is not None else math.nan)
+        if math.isfinite(known):
+            densities.setdefault(row.level, []).append(known)
+    several = len({row.method for row in rows}) > 1
+    points, empty = [], []
+    for (level, k), found in cells.items():
+        if level not in densities:  # an absolute threshold of which nothing is known yet
+            continue
+        done = [row.density for row in rows if row.level == level and row.measured and row.density is not None]
+        remaining = 100 * mean(done or densities[level])
+        cell = {"left": f"{level[0] if several else ''} {remaining:.3g} %".strip(), "rewind": k, "remaining": remaining}
+        values = [100 * ((row.test_top1 or 0.0) - (dense[row.seed] if dense else 0.0)) for row in found
+                  if row.measured and (dense is None or row.seed in dense)]  # fmt: skip
+        if values:
+            points.append(cell | {"accuracy": mean(values), "seeds": len(values)})
+        else:
+            states = {row.state if row.state != "done" else "failed" for row in found}
+            empty.append(cell | {"state": next((one for one in ("failed", "skipped") if one in states), min(states))})
+    return points, empty

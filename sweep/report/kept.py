@@ -9,7 +9,7 @@ from pathlib import Path
 from sweep import files
 from sweep.graph.home import Home
 from sweep.graph.mask_file import read_mask
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask
 from sweep.pruning import masks
 
 NAME = "kept.json"
@@ -18,28 +18,25 @@ NAME = "kept.json"
 @dataclass(frozen=True)
 class Kept:
     weights: dict[str, int] = field(default_factory=dict)  # of every kernel
-    kept: dict[str, dict[str, int]] = field(default_factory=dict)  # of every kernel, by the training that has the mask
+    kept: dict[str, dict[str, int]] = field(default_factory=dict)  # of every kernel, by the name of the mask
 
 
-def carriers(home: Home) -> dict[Mask, Training]:
-    """Of every mask of the sweep, the first training that has it."""
-    out: dict[Mask, Training] = {}
-    for training in home.graph:
-        if training.mask:
-            out.setdefault(training.mask.as_made, training)
-    return out
+def masks_of(home: Home) -> list[Mask]:
+    return list(dict.fromkeys(training.mask.as_made for training in home.graph if training.mask))
 
 
 def kept(home: Home) -> Kept:
     """By the masks that are there; by what an earlier report wrote down where they are not."""
-    path = home.report / NAME
-    found = Kept(**json.loads(path.read_text())) if path.exists() else Kept()
-    for mask, training in carriers(home).items():
+    noted = files.read_json_if_there(home.report / NAME, {"weights": {}, "kept": {}}) or {"weights": {}, "kept": {}}
+    found = Kept(noted["weights"])
+    for mask in masks_of(home):
         if home.mask(mask).exists():
             read = read_mask(home, mask)
             left = masks.remaining(read.mask, read.network)
             found.weights.update(zip(left, map(int, masks.kernel_sizes(read.network)), strict=True))
-            found.kept[training.slug] = {kernel: int(count) for kernel, count in left.items()}
+            found.kept[mask.name] = {kernel: int(count) for kernel, count in left.items()}
+        elif mask.name in noted["kept"]:
+            found.kept[mask.name] = noted["kept"][mask.name]
     return found
 
 

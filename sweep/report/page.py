@@ -25,9 +25,13 @@ from sweep.report.curves import NAMES
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, rule, verdicts
-from sweep.report.words import circumstances, doubts, lead
+from sweep.report.words import circumstances, doubts, lead, steps_of
 
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
+TITLES = {
+    "mobilenet_v2": "MobileNetV2", "mobilenet_v2_small": "MobileNetV2 for small images", "resnet20": "ResNet-20",
+    "resnet56": "ResNet-56", "cifar10": "CIFAR-10", "digits": "handwritten digits", "synthetic": "made-up images",
+}  # as papers write them  # fmt: skip
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -84,7 +88,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
 def _question(home: Home) -> str:
     model, data = home.experiment.model, home.experiment.data
     width = f" (width {model.width:g})" if model.width != 1 else ""
-    network = f"{model.name}{width} on {data.name}"
+    network = f"{TITLES.get(model.name, model.name)}{width} on {TITLES.get(data.name, data.name)}"
     prune = home.experiment.prune
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
         return html.escape(f"From which point on does the order of the data no longer matter to {network}?")
@@ -93,10 +97,13 @@ def _question(home: Home) -> str:
 
 def _answer(found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float) -> str:
     shown = any(one.outcome in ("winning", "matching") for one in found)
-    parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin))}</p>']
+    parts = [
+        f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin, steps_of(results)))}</p>'
+    ]
     parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in doubts(found, where)]
     parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
-    parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
+    if found:
+        parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
     return "\n".join(parts)
 
 
@@ -112,7 +119,7 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 def _curves_caption(home: Home) -> str:
     text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over the seeds of each point alone. "
-    text += "Click in the legend to pick a line."
+    text += "2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
     return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text
@@ -145,12 +152,15 @@ def _controls(found: list[Verdict]) -> str:
 def _other_ways(rows: list[Row]) -> str:
     """Retraining that keeps the trained weights."""
     dense = {row.seed: row.test_top1 for row in rows if row.kind == "dense"}
-    groups: dict[tuple[str, str, float], list[Row]] = {}
+    groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
     for row in rows:
-        if row.kind in ("lr_rewind", "finetune") and row.test_top1 is not None and row.density is not None:
-            groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.method, row.density), []).append(row)
+        if row.kind in ("lr_rewind", "finetune") and row.measured and row.density is not None:
+            groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.level), []).append(row)
     lines = []
-    for (name, method, density), group in sorted(groups.items(), key=lambda item: (item[0][0], -item[0][2])):
+    for (name, (method, _, _)), group in sorted(
+        groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))
+    ):
+        density = mean(row.density or 0.0 for row in group)
         scores = estimate([row.test_top1 or 0.0 for row in group])
         above = [100 * (row.test_top1 - whole) for row in group
                  if row.test_top1 is not None and (whole := dense.get(row.seed)) is not None]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 from sweep.experiment.point import in_order
@@ -40,16 +41,18 @@ def gains(tickets: list[Row], title: str = "") -> Any:
 
     order = in_order({row.rewind for row in tickets})
     several = len({row.method for row in tickets}) > 1
-    earliest = {_level(row): row for row in tickets if row.rewind == order[0]} if order else {}
-    groups: dict[tuple[str, float, str], list[float]] = {}
+    earliest = {(row.level, row.seed): row for row in tickets if row.rewind == order[0]} if order else {}
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    densities: dict[tuple[Any, ...], list[float]] = {}
     for row in tickets:
-        if row.rewind != order[0] and (first := earliest.get(_level(row))):
+        densities.setdefault(row.level, []).append(100 * (row.density or 0.0))
+        if row.rewind != order[0] and (first := earliest.get((row.level, row.seed))):
             gain = 100 * ((row.test_top1 or 0.0) - (first.test_top1 or 0.0))
-            groups.setdefault((row.method, round(100 * (row.density or 0.0), 2), row.rewind), []).append(gain)
+            groups.setdefault((row.level, row.rewind), []).append(gain)
     points: list[dict[str, Any]] = []
-    for (method, density, k), found in groups.items():
-        gained = estimate(found)
-        point = {"left": f"{method if several else ''} {density:.3g} %".strip(), "rewind": k, "gain": gained.mean,
+    for (level, k), found in groups.items():
+        gained, density = estimate(found), mean(densities[level])
+        point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k, "gain": gained.mean,
                  "seeds": gained.seeds, "remaining": density}  # fmt: skip
         points.append(point | ({"low": gained.low, "high": gained.high} if gained.half is not None else {}))
     if not points:
@@ -68,8 +71,3 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
     intervals = [bars] if any("low" in point for point in points) else []
     return alt.layer(nothing, *intervals, dots).properties(width=520, height=300, title=title)
-
-
-def _level(row: Row) -> tuple[Any, ...]:
-    """Method, level and seed."""
-    return row.method, row.quantile, row.threshold if row.quantile is None else None, row.seed

@@ -22,14 +22,13 @@ def other_schedule(home: Home) -> list[Row]:
     for described in sorted(home.pool.glob("*/experiment.yaml")):
         try:
             other = Home(described.parent, experiment_file.load(described))
+            same = {training.seed for training in other.graph.dense if training.name in ours}
+            if same and schedule(other.experiment) != schedule(home.experiment):
+                out |= {
+                    row.training: row for row in collect(other)
+                    if row.kind == "ticket" and row.measured and row.seed in same and row.method in methods
+                    and row.rewind in points
+                }  # fmt: skip
         except Refused as error:
-            console.print(f"{error}; it is not drawn beside {home.experiment.name}")
-            continue
-        same = ours & {training.name for training in other.graph.dense}
-        if same and schedule(other.experiment) != schedule(home.experiment):
-            out |= {
-                row.training: row for row in collect(other)
-                if row.kind == "ticket" and row.state == "done" and row.method in methods and row.rewind in points
-                and f"dense-seed{row.seed}" in {name.rpartition("-")[0] for name in same}
-            }  # fmt: skip
+            console.print(f"{error}; {described.parent.name} is not drawn beside {home.experiment.name}")
     return list(out.values())

@@ -150,7 +150,9 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
                     reason)
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
-    return sorted(out, key=lambda v: (-round(v.density, 4), order[v.rewind], -v.accuracy.mean))
+    return sorted(
+        out, key=lambda v: (-round(v.density, 4), order[v.rewind], -v.accuracy.mean if v.accuracy.seeds else 0.0)
+    )
 
 
 def _table(rows: list[Row]) -> _Table:
@@ -252,8 +254,7 @@ def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, co
 def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     """What the seeds of a sweep can show at all; before anything was measured, with an assumed spread."""
     rows = list(rows)
-    keys = {(row.method, row.quantile, row.threshold if row.quantile is None else None, row.rewind)
-            for row in rows if row.kind == "ticket"}  # fmt: skip
+    keys = {(*row.level, row.rewind) for row in rows if row.kind == "ticket"}
     seeds = len({row.seed for row in rows if row.kind == "dense"})
     if not keys:
         return ""

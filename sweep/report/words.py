@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean
+from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
@@ -18,9 +19,13 @@ STABLE = 2.0  # points of error: under it two trainings end in one valley (Frank
 
 def in_markdown(home: Home, margin: float = MARGIN) -> str:
     """All of them, and the table of verdicts."""
-    rows = collect(home)
+    rows, results = collect(home), results_of(home)
     found = verdicts(rows, margin)
-    said = [lead(rows, found, margin), *doubts(found, states(home)), *circumstances(rows, results_of(home), margin)]
+    said = [
+        lead(rows, found, margin, steps_of(results)),
+        *doubts(found, states(home)),
+        *circumstances(rows, results, margin),
+    ]
     table = [
         "| method | remaining | rewind | seeds | test accuracy | verdict | against dense |",
         "|---|---|---|---|---|---|---|",
@@ -36,7 +41,7 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
             one.reason,
         )
         table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n\n".join([*said, *(["\n".join(table)] if found else []), rule(margin)])
+    return "\n\n".join([*said, *(["\n".join(table), rule(margin)] if found else [])])
 
 
 OTHERS = {  # how tickets that do not win are counted
@@ -81,11 +86,11 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     return f"{none}; of {len(found)}, {_several([f'{counts[k]} {word}' for k, word in OTHERS.items() if counts[k]])}."
 
 
-def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN) -> str:
-    """What the experiment asked for: which tickets, from which point stable, or both."""
+def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, per_epoch: int = 0) -> str:
+    """What the experiment asked for: which tickets, from which point stable, or both; `per_epoch`: its steps."""
     rows = list(rows)
     tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
-    return " ".join(filter(None, (tickets, stability(rows)))) or "No ticket was asked for."
+    return " ".join(filter(None, (tickets, stability(rows, per_epoch)))) or "No ticket was asked for."
 
 
 def _held(winning: Sequence[Verdict]) -> str:
@@ -99,7 +104,7 @@ def _held(winning: Sequence[Verdict]) -> str:
 
 def _unheld(matching: Sequence[Verdict]) -> str:
     lacking = [DOUBTS[kind] for kind in DOUBTS if any(kind in v.lacking for v in matching)]
-    why = f"in too few seeds, so that none can win: {_several(lacking)}" if lacking else "no controls beside them"
+    why = f"controls are missing in some seeds: {_several(lacking)}" if lacking else "no controls beside them"
     return f"match the dense network ({why})"
 
 
@@ -124,13 +129,13 @@ def beaten(found: Sequence[Verdict]) -> str:
     )
 
 
-def stability(rows: Iterable[Row]) -> str:
+def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
     """From which point on the dense network is stable; nothing where no instability was measured."""
     groups: dict[str, list[float]] = {}
     for row in rows:
         if row.instability is not None and not row.method:
             groups.setdefault(row.rewind, []).append(100 * row.instability)
-    points = in_order(groups)
+    points = in_order(groups, per_epoch)
     each = ", ".join(f"{mean(groups[k]):.1f} from {k}" for k in points)
     # the first from which on all are
     stable = next((k for i, k in enumerate(points) if all(mean(groups[later]) < STABLE for later in points[i:])), "")
@@ -158,36 +163,46 @@ def circumstances(rows: Iterable[Row], results: Results, margin: float) -> list[
     """What the answer is measured by: the dense network, the test images, the number of seeds."""
     rows = list(rows)
     dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    said = "No dense run yet."
-    if dense:
-        said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
-        images = {number for result in results.values() if (number := result.get("test_images"))}
-        if len(images) == 1:
-            said += f" {noise(mean(dense), max(images))}"
-            return [one for one in (said, later(rows, by_chance(mean(dense), max(images))), power(rows, margin)) if one]
-    return [one for one in (said, later(rows, 0.0), power(rows, margin)) if one]
+    numbers = {number for result in results.values() if (number := result.get("test_images"))}
+    images = max(numbers) if len(numbers) == 1 else 0
+    said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}." if dense else ""
+    if dense and images:
+        said += f" {noise(mean(dense), images)}"
+    return [
+        one for one in (said or "No dense run yet.", later(rows, images, steps_of(results)), power(rows, margin)) if one
+    ]
 
 
-def later(rows: Iterable[Row], chance: float) -> str:
-    """What the latest rewind point gains over the earliest at the sparsest density that has both, by seed.
+def steps_of(results: Results) -> int:
+    """Of an epoch; 0 where nothing is trained."""
+    return max((result["steps_per_epoch"] for result in results.values()), default=0)
 
-    `chance`: points that two single trainings may differ by; 0 where it is not known.
-    """
-    at: dict[tuple[float, str], dict[str, dict[int, float]]] = {}
+
+def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
+    """What the latest rewind point gains over the earliest at the sparsest level that has both, by seed."""
+    levels: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if row.kind == "ticket" and row.density and math.isfinite(row.test_top1 or math.nan):
-            density = round(row.density if row.quantile is None else 1 - row.quantile, 4)
-            at.setdefault((density, row.method), {}).setdefault(row.rewind, {})[row.seed] = 100 * (row.test_top1 or 0.0)
-    for (density, _), points in sorted(at.items()):
-        first, *_, last = 2 * in_order(points)
-        pairs = [points[last][seed] - one for seed, one in points[first].items() if seed in points[last]]
-        if first != last and pairs:
-            gain = estimate(pairs)
-            said = f"At {density:.1%} left, tickets from {last} end {gain.mean:+.2f} points from those of {first}"
-            if gain.low is not None and gain.high is not None:
-                return f"{said} [{gain.low:+.2f}, {gain.high:+.2f}] over {gain.seeds} seeds."
-            known = ", which may be chance" if abs(gain.mean) < chance else ", more than chance between two trainings"
-            return f"{said} (one seed{known if chance else ''})."
+        if row.kind == "ticket" and row.measured and row.density:
+            levels.setdefault(row.level, []).append(row)
+    several = len({method for method, _, _ in levels}) > 1
+    for (method, _, _), found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
+        first, *_, last = 2 * in_order({row.rewind for row in found}, per_epoch)
+        early, late = ({row.seed: row.test_top1 or 0.0 for row in found if row.rewind == k} for k in (first, last))
+        seeds = early.keys() & late.keys()
+        if first == last or not seeds:
+            continue
+        gain = estimate([100 * (late[seed] - early[seed]) for seed in sorted(seeds)])
+        of = f"{method} tickets" if several else "tickets"
+        density = mean(row.density or 0.0 for row in found)
+        said = f"At {density:.1%} left, {of} from {last} end {gain.mean:+.2f} points from those of {first}"
+        if gain.low is not None and gain.high is not None:
+            return f"{said} [{gain.low:+.2f}, {gain.high:+.2f}] over {gain.seeds} seeds."
+        level = mean(one[seed] for one in (early, late) for seed in seeds)
+        known = ""
+        if images:
+            small = abs(gain.mean) < by_chance(level, images)
+            known = ", which may be chance" if small else ", more than the choice of test images explains"
+        return f"{said} (one seed{known})."
     return ""
 
 

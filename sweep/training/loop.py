@@ -149,7 +149,7 @@ class _Run:
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()
         self.stopped_early = False
-        self.on_gpu: Callable[[], float] | None = None  # how many trainings there are, this one among them
+        self.on_gpu: Callable[[], float] | None = None  # how many trainings are on its GPUs, this one among them
         self._speed = 0.0  # steps per second, of the last call
 
     @property

@@ -135,3 +135,8 @@ def test_what_is_left_of_every_kernel_travels_without_the_masks(two_seeds):
     assert drawn(two_seeds) == before
     write_report(two_seeds)
     assert drawn(two_seeds) == before
+    other = dataclasses.replace(two_seeds.experiment.recipe, weight_decay=0.1)
+    other = dataclasses.replace(two_seeds.experiment, recipe=other)
+    assert layers(Home(two_seeds.root, other)) is None  # the counts are of other masks
+    (two_seeds.report / "kept.json").write_text("[]")
+    assert "no JSON object" in made_up.refusal(lambda: layers(two_seeds))

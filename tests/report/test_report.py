@@ -21,6 +21,7 @@ from sweep.report.curves import averaged, curves, lines_of
 from sweep.report.figures import write_figures
 from sweep.report.heat_map import heat_map
 from sweep.report.rewinding import gains
+from sweep.report.words import later
 from tests import made_up
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
@@ -253,7 +254,7 @@ def test_the_curves_have_the_dense_network_across_when_it_is_known():
 
 def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
     rows = [row(quantile=q, density=1 - q, rewind=k) for k in ("0", "2ep") for q in (0.9, 0.5, 0.99)]
-    chart = heat_map(rows, [], "title").to_dict()
+    chart = heat_map(rows, {}, "title").to_dict()
     assert chart["layer"][0]["encoding"]["y"]["sort"] == ["50 %", "10 %", "1 %"]
 
 
@@ -271,6 +272,10 @@ def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
     lines = {one["line"]: one["seeds"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"])}
     assert lines == {"ticket, rewound to 0, in rounds": 1, "ticket, rewound to 0, one-shot": 1}
     assert {one["line"] for one in lines_of(once, [r for r in collect(once) if r.kind == "ticket"])} == set(lines)
+    next(rounds.pool.glob("trainings/ticket-q0.75-k0-*/result.json")).write_text("{")
+    assert {one["line"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"])} == {
+        "ticket, rewound to 0"
+    }  # damage there is no reason to show nothing here
     alone = lines_of(other, [r for r in collect(other) if r.kind == "ticket"])
     assert {one["line"] for one in alone} == {"ticket, rewound to 0"}  # of other dense runs
 
@@ -278,10 +283,40 @@ def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
 def test_what_has_no_result_is_grey_in_the_heat_map_and_says_why():
     there = [row(rewind=k) for k in ("0", "2ep")]
     lost = [row(rewind="5ep", density=None, top1=None, state="waiting"), row(rewind="10ep", top1=math.nan)]
-    chart = heat_map([*there, *lost], [], "title").to_dict()
+    chart = heat_map([*there, *lost], {}, "title").to_dict()
     found = {one["rewind"]: one.get("state", one.get("accuracy")) for one in chart["data"]["values"]}
     assert found == {"0": 50.0, "2ep": 50.0, "5ep": "waiting", "10ep": "failed"}
     assert chart["layer"][0]["encoding"]["x"]["sort"] == ["0", "2ep", "5ep", "10ep"]
+
+
+def test_a_level_is_one_row_of_the_heat_map_whatever_its_density_came_out_as():
+    """N:M keeps what it keeps, and thresholds keep more or less from seed to seed."""
+    pattern = [
+        row(quantile=0.875, density=0.177),
+        row(quantile=0.875, density=None, top1=None, rewind="2ep", state="waiting"),
+    ]
+    (left,) = {one["left"] for one in heat_map(pattern, {}, "").to_dict()["data"]["values"]}
+    assert left == "17.7 %"
+    seeds = [row(seed=i, quantile=None, threshold=0.1, density=d) for i, d in enumerate((0.101, 0.103, 0.099))]
+    (cell,) = heat_map(seeds, {}, "").to_dict()["data"]["values"]
+    assert (cell["left"], cell["seeds"]) == ("10.1 %", 3)
+    gained = [
+        *seeds,
+        *(row(seed=i, quantile=None, threshold=0.1, density=0.1, rewind="2ep", top1=0.6) for i in range(3)),
+    ]
+    (point,) = gains(gained).to_dict()["layer"][-1]["data"]["values"]
+    assert point["seeds"] == 3 and later(gained).endswith("[+10.00, +10.00] over 3 seeds.")
+
+
+def test_differences_are_from_the_dense_run_of_the_same_seed():
+    rows = [row(seed=0, top1=0.5), row(seed=1, top1=0.7)]
+    (cell,) = heat_map(rows, {0: 0.51, 1: 0.72, 2: 0.99}, "", difference=True).to_dict()["data"]["values"]
+    assert cell["accuracy"] == pytest.approx(-1.5)
+
+
+def test_a_sweep_in_which_nothing_is_right_has_a_heat_map_too():
+    (cell,) = heat_map([row(top1=0.0)], {}, "").to_dict()["data"]["values"]
+    assert cell["accuracy"] == 0.0
 
 
 def test_what_a_later_rewind_point_gains_is_paired_by_seed():

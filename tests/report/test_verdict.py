@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -81,9 +82,7 @@ def test_the_headline_gives_no_winner_a_control_that_it_was_not_held_against():
 def test_a_control_that_is_missing_in_some_seeds_is_named():
     ticket, random = rows("ticket", [0.900, 0.903, 0.901]), rows("random", [0.8, None, None])
     said = answer(verdicts([*DENSE, *ticket, *rows("fresh", [0.870, 0.872, 0.869]), *random]))
-    assert said.startswith(
-        "1 of 1 tickets match the dense network (in too few seeds, so that none can win: random mask)"
-    )
+    assert said.startswith("1 of 1 tickets match the dense network (controls are missing in some seeds: random mask)")
 
 
 def test_where_none_wins_every_outcome_is_counted():
@@ -101,19 +100,28 @@ def test_of_instability_the_point_is_named_from_which_on_it_is_small():
     assert lead(measured, []).startswith("The dense network is stable from 2ep on (under 2 points of error")
     assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
     assert "is not stable from any point measured" in lead(measured[:1], [])
+    late = [Row("", "instability", 0, k, instability=one) for k, one in (("0", 0.8), ("1ep", 0.2), ("2000it", 0.01))]
+    assert lead(late, [], per_epoch=390).startswith("The dense network is stable from 2000it on")
     assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
 
 
 def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     one = [*rows("ticket", [0.90]), *rows("ticket", [0.91], k=2), *rows("ticket", [0.5], quantile=0.5, density=0.5)]
     assert (
-        later(one, 2.5)
+        later(one, 359)
         == "At 20.0% left, tickets from 2ep end +1.00 points from those of 0 (one seed, which may be chance)."
     )
-    assert "more than chance" in later(one, 0.5) and later(one, 0.0).endswith("those of 0 (one seed).")
+    assert "more than the choice of test images explains" in later(one, 10_000)
+    assert later(one).endswith("those of 0 (one seed).")
     three = [*rows("ticket", [0.90, 0.80, 0.70]), *rows("ticket", [0.91, 0.82, 0.73], k=2)]
-    assert later(three, 0.5).endswith("end +2.00 points from those of 0 [-0.48, +4.48] over 3 seeds.")
-    assert later(rows("ticket", [0.9, 0.9]), 2.5) == "" == later([], 2.5)
+    assert later(three, 10_000).endswith("end +2.00 points from those of 0 [-0.48, +4.48] over 3 seeds.")
+    assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
+    steps = [*rows("ticket", [0.90]), *(replace(one, rewind="500it") for one in rows("ticket", [0.8])),
+             *rows("ticket", [0.91], k=1)]  # fmt: skip
+    assert "tickets from 500it end" in later(steps, per_epoch=390)
+    assert "tickets from 1ep end" in later(steps, per_epoch=600)
+    both = [replace(one, method=name) for name in ("lamp", "random") for one in steps]
+    assert "lamp tickets from" in later(both)
 
 
 def test_fine_tuning_is_no_doubt_about_a_ticket():
