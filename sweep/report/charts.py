@@ -67,7 +67,7 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
 
 
 def _on_page(chart: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     if spec.get("width") == 520 or "step" in (spec.get("width") or {}):  # a figure for paper: as wide as the page here
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     spec["config"] = CONFIG
