@@ -22,11 +22,14 @@ def place_of_this_machine() -> Path:
 
 
 @contextmanager
-def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable[[], float]]:
-    """While it lasts this process is one of them; gives what says how many there are.
+def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable[[], float | None]]:
+    """While it lasts this process is one of them; gives what says how many there are; None without a GPU.
 
     On several GPUs the harmonic mean: of each it takes 1/n.
     """
+    if not gpus:
+        yield lambda: None
+        return
     folders = [(place or place_of_this_machine()) / gpu for gpu in gpus]
     with ExitStack() as held:
         try:

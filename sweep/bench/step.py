@@ -11,15 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from sweep.bench.roofline import Rates
-from sweep.bench.utilisation import Utilisation
 from sweep.data import open_dataset
 from sweep.devices import Devices
 from sweep.experiment import Experiment
-from sweep.hardware import hardware
+from sweep.hardware import gpu_ids, hardware
 from sweep.progress import Work
 from sweep.pruning.masks import by_quantile
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of
+from sweep.utilisation import watched
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,16 @@ def _measure(experiment, devices, masks, rounds, steps, work):  # type: ignore[n
         seconds(program, epoch, steps)
         programs.append(program)
     each: list[list[float]] = [[] for _ in programs]
-    with Utilisation() as busy:
+    with watched(gpu_ids()[:1]) as gpu_busy:
         for turn in range(rounds):
             for i in np.roll(np.arange(len(programs)), turn):
                 each[i].append(seconds(programs[i], epoch, steps) / steps)
             work.one_more()
+        busy = gpu_busy()
     memory = None
     if devices.kind == "GPU":
         memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
-    return first, each, busy.percent, memory, programs[0].network
+    return first, each, busy and 100 * busy, memory, programs[0].network
 
 
 def seconds(program: Program, epoch: Epoch, steps: int) -> float:

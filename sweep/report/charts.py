@@ -39,6 +39,7 @@ MEASURES = {
     "learning_rate": ("learning rate", 1),
     "images_per_second": ("images per second", 1),
     "data_wait_share": ("share of the time waiting for data (%)", 100),
+    "gpu_busy_share": ("share of the time its GPU was busy (%)", 100),
     "trainings_on_gpu": ("trainings on its GPU", 1),
 }
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}

@@ -28,6 +28,7 @@ from sweep.sharing import counted
 from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of, rates_of
+from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
 
@@ -92,8 +93,12 @@ def train(
         run.tell_point()
     total = recipe.epochs * program.steps - start.step
     gpus = gpu_ids()[: program.devices.replicas]
-    with stoppable() as stop, Work(label, total, run.trained, quiet) as work, counted(gpus) as on_gpu:
-        run.on_gpu = on_gpu if gpus else None
+    with (
+        stoppable() as stop,
+        Work(label, total, run.trained, quiet) as work,
+        counted(gpus) as run.on_gpu,
+        watched(gpus) as run.gpu_busy,
+    ):
         while not run.complete:
             run.train_epoch(stop, work, program.steps)
             run.finish_epoch(work)
@@ -149,7 +154,10 @@ class _Run:
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()
         self.stopped_early = False
-        self.on_gpu: Callable[[], float] | None = None  # how many trainings are on its GPUs, this one among them
+        self.on_gpu: Callable[[], float | None] = lambda: (
+            None
+        )  # how many trainings are on its GPUs, this one among them
+        self.gpu_busy: Callable[[], float | None] = lambda: None  # share of the time since it was asked before
         self._speed = 0.0  # steps per second, of the last call
 
     @property
@@ -234,6 +242,7 @@ class _Run:
     def finish_epoch(self, work: Work) -> None:
         program, recipe = self.program, self.program.recipe
         (loss, right), images = self.means(), self._images()
+        gpus = {"trainings_on_gpu": self.on_gpu(), "gpu_busy_share": self.gpu_busy()}
         began = time.monotonic()
         self.validation = program.evaluate(program.dataset.validation) if len(program.dataset.validation) else {}
         evaluating = time.monotonic() - began
@@ -255,7 +264,7 @@ class _Run:
                 "images_per_second": images / self.epoch_seconds,
                 "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
-                **({"trainings_on_gpu": self.on_gpu()} if self.on_gpu else {}),
+                **{name: value for name, value in gpus.items() if value is not None},
             },
         )
         self.seconds += evaluating

@@ -1,0 +1,31 @@
+"""How busy a GPU is, as its driver tells; where no driver is, nothing is told and nothing fails."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sweep.hardware import gpu_ids
+from sweep.utilisation import watched
+
+
+def test_without_a_gpu_nothing_is_told():
+    with watched([]) as busy:
+        assert busy() is None
+    with watched(["GPU-that-is-not-here"]) as busy:
+        assert busy() is None
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not gpu_ids(), reason="there is no GPU")
+def test_a_gpu_that_multiplies_is_busy():
+    import tensorflow as tf
+
+    with watched(gpu_ids()[:1]) as busy:
+        ends, x = time.monotonic() + 3, tf.random.normal([4096, 4096])
+        while time.monotonic() < ends:
+            x = tf.linalg.l2_normalize(x @ x)
+        float(x[0, 0])
+        share = busy()
+    assert share is not None and 0.5 < share <= 1
