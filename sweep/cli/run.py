@@ -28,6 +28,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs
 from sweep.graph.state import missing
+from sweep.hardware import gpu_name
 from sweep.progress import console
 from sweep.training.schedule import check_batch, groups_of
 from sweep.work.worker import Failure, Worker, record_failure
@@ -47,7 +48,8 @@ def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) ->
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), overrides, results)
     console.print(method(home))
-    status = _sweep(home, Local(jobs or min(2, os.cpu_count() or 1)), quiet=False)
+    # on a GPU a second process would start for longer than all the tickets take
+    status = _sweep(home, Local(jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
         chain = sbatch.chain(home.experiment, home.root, home.graph.trainings)
