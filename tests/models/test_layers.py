@@ -158,7 +158,7 @@ def test_a_whole_network(name, monkeypatch):
             loss = tf.reduce_mean(tf.square(logits - 1.0))
         return logits, statistics, *tape.gradient(loss, (weights.kernels, weights.others))
 
-    plain, shaped = tf.function(run)(False), tf.function(run, jit_compile=True)(True)
+    plain, shaped = tf.function(run)(False), tf.function(run)(True)
     # images changed by 1e-7 move the plain network's gradients by 0.3 % of their norm: kinks of relu6, few images
     for expected, received, share in zip(plain, shaped, (1e-3, 1e-4, 0.03, 0.03), strict=True):
         assert np.linalg.norm(received - expected) < share * np.linalg.norm(expected)
