@@ -16,7 +16,7 @@ from sweep.cli.find import RESULTS, ExperimentName, Json, On, Override, Results,
 from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.results import collect
-from sweep.graph.state import cost_of, forecast, missing, predicted_seconds
+from sweep.graph.state import cost_of, epochs_left, forecast, missing, predicted_seconds
 from sweep.progress import console, duration
 from sweep.report.verdict import power
 
@@ -31,8 +31,9 @@ class Planned:
     generation: int
     rewind: str
     epochs: float
+    left: float  # of them, still to be trained
     state: str
-    seconds: float | None  # None before the dense run was measured
+    seconds: float | None  # of all its epochs; None before the dense run was measured
 
 
 def plan(
@@ -57,7 +58,7 @@ def plan(
         slug: seconds * (so_far.ratio if so_far else 1.0)
         for slug, seconds in (predicted_seconds(home, cluster.gpus_per_cell) or {}).items()
     }
-    open_ = {training.name for training in missing(home)}
+    left = {training.name: epochs_left(home, training) for training in missing(home)}
     rows = [
         Planned(
             task=training.slug,
@@ -66,13 +67,14 @@ def plan(
             generation=training.generation,
             rewind=str(training.begin),
             epochs=training.epochs,
-            state="missing" if training.name in open_ else "done",
+            left=left.get(training.name, 0.0),
+            state="missing" if training.name in left else "done",
             seconds=predicted.get(training.slug),
         )
         for training in home.graph
     ]
     to_come = [row for row in rows if row.state == "missing"]
-    seconds = [row.seconds for row in to_come if row.seconds is not None]
+    seconds = [row.seconds * row.left / (row.epochs or 1) for row in to_come if row.seconds is not None]
     together = sbatch.together(cluster) if on == "slurm" else jobs
     bound = max(sum(seconds) / together, *seconds) if seconds else None  # no order of the tickets can end sooner
     if json_:
@@ -88,9 +90,10 @@ def plan(
     table = Table("training", "generation", "epochs", "", "predicted")
     for row in rows:
         length = duration(row.seconds) if row.seconds else "–"
-        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", row.state, length)
+        state = f"{row.left:g} left" if 0 < row.left < row.epochs else row.state
+        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", state, length)
     progress.show(table)
-    epochs = sum(row.epochs for row in to_come)
+    epochs = sum(row.left for row in to_come)
     said = f"{len(rows)} trainings, {len(rows) - len(to_come)} of them done; {epochs:g} epochs to train"
     if bound is not None:
         speed = "the finished tickets'" if so_far else "the dense run's"

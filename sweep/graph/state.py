@@ -66,6 +66,13 @@ def missing(home: Home) -> list[Training]:
     ]
 
 
+def epochs_left(home: Home, training: Training) -> float:
+    """Of one that is not done: where it has a checkpoint, it goes on from there."""
+    folder = home.folder(training)
+    lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
+    return training.recipe.epochs - lines[-1]["epoch"] if lines else training.epochs
+
+
 def _folders(home: Home) -> set[str]:
     """One look at the pool, instead of one for each of thousands of trainings."""
     pool = home.pool / "trainings"
@@ -166,8 +173,10 @@ def cost_of(home: Home) -> Cost:
             spent += device_seconds(result) / 3600
             if training.kind == "dense" and result.get("seconds"):
                 used, took = used + device_seconds(result), took + result["seconds"]
-        elif training.name not in there or not home.skipped(training):
+        elif training.name not in there:
             epochs += training.epochs
+        elif not home.skipped(training):
+            epochs += epochs_left(home, training)
     each = epoch_seconds(home)
     to_come = each * used / took * epochs / 3600 if each is not None and took else None
     return Cost(spent, to_come, home.experiment.cluster.price_per_gpu_hour)

@@ -70,6 +70,7 @@ def test_the_plan_for_a_script_is_json(here, lottery):
         "generation": 1,
         "rewind": "2ep",
         "epochs": 2,
+        "left": 2,
         "state": "missing",
         "seconds": None,
     }
@@ -95,6 +96,20 @@ def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):
     _, said, _ = lottery("plan", "small")
     assert "3 min 20 s one after the other at the finished tickets' speed" in said
     assert "1 finished tickets and controls took 1 min 40 s each, 25% more than the 1 min 20 s predicted" in said
+
+
+def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, lottery):
+    """One epoch of what has a checkpoint; what has none begins anew."""
+    for epoch in (0, 2, None):
+        made_up.write_snapshot(unfinished, made_up.network().initial(1), epoch)
+    rows = json.loads(lottery("plan", "small", "--json")[1])["trainings"]
+    assert {row["task"]: row["left"] for row in rows} == {
+        "dense-seed0": 0, "ticket-q0.5-k0-seed0": 0, "ticket-q0.9-k0-seed0": 4,
+        "ticket-q0.5-k2ep-seed0": 1, "ticket-q0.9-k2ep-seed0": 2,
+    }  # fmt: skip
+    _, said, _ = lottery("plan", "small")
+    assert "7 epochs to train" in said and "│ 1 left " in said
+    assert f"{7 * 2.5 / 3600:.3g} to come" in said  # an epoch of the dense run and its evaluation took 2.5 s
 
 
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
