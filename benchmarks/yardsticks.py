@@ -34,7 +34,7 @@ def yardsticks(reference: Path = REFERENCE) -> list[Yardstick]:
 def _measured(row: dict[str, str], reference: Path) -> Yardstick:
     ours = list({k: v for name in row["experiments"].split() for k, v in _ours(name, row, reference).items()}.values())
     least, greatest = float(row["least"]), float(row["greatest"])
-    inside = bool(ours) and least <= round(median(ours), 2) <= greatest
+    inside = bool(ours) and least <= round(median(ours), 3) <= greatest
     outcome = ("inside" if inside else "outside") if ours else "missing"
     unit = f" {row['unit']}"
     span = f"{row['least']} to {row['greatest']}{unit}"
