@@ -19,10 +19,12 @@ from cyclopts import App, CycloptsError, Group
 from slurm.queue import Silent
 from sweep.cli import bench, check, cluster, data, masks, plan, run, show, tidy, tune, wandb, weights
 from sweep.errors import Interrupted, Refused
+from sweep.hardware import version_of
 
 app = App(
     name="lottery",
     help="Lottery-ticket sweeps: which sparse subnetworks, rewound to which epoch, train as well as the whole network.",
+    version=lambda: version_of("lottery-sweep"),
     help_format="plaintext",
     group_commands=Group("Of the command itself", sort_key=9),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from tests import made_up
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+
+def test_it_tells_its_version(lottery):
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert lottery("--version")[:2] == (0, f"{declared}\n")
 
 
 def test_completion_of_the_shell_knows_every_command(lottery, tmp_path, monkeypatch):
