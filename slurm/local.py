@@ -21,7 +21,7 @@ from pathlib import Path
 
 from slurm.backend import Ready, say
 from sweep.errors import Busy, Interrupted, Refused
-from sweep.experiment import file as experiment_file
+from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
@@ -73,7 +73,7 @@ class Local:
             self._say(ready, task, failure, time.monotonic() - began)
 
     def _in_processes(self, ready: Ready, jobs: int) -> None:
-        crew = _Crew(ready.home.root, jobs, self)
+        crew = _Crew(ready.home, jobs, self)
         label = f"{ready.total} trainings of {ready.home.experiment.name}"
         deaths = Counter[str]()
         with stoppable() as stop, Work(label, ready.total, quiet=self.quiet) as work:
@@ -118,8 +118,8 @@ class _Member:
 class _Crew:
     """Worker processes, each with its share of the machine."""
 
-    def __init__(self, root: Path, jobs: int, local: Local) -> None:
-        self.root, self.local = root, local
+    def __init__(self, home: Home, jobs: int, local: Local) -> None:
+        self.home, self.local = home, local
         self.threads = max(1, (os.cpu_count() or 1) // jobs)
         self.shares = shares(visible_gpus(), jobs, local.devices, local.per_gpu)
         self.members = [self._start(place) for place in range(jobs)]
@@ -127,7 +127,7 @@ class _Crew:
     def _start(self, place: int) -> _Member:
         context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
         ours, theirs = context.Pipe()
-        words = (self.root, self.local, self.threads, self.shares[place], theirs)
+        words = (self.home.root, self.home.experiment, self.local, self.threads, self.shares[place], theirs)
         process = context.Process(target=_work, args=words, daemon=True)
         process.start()
         theirs.close()
@@ -196,12 +196,14 @@ def shares(gpus: list[str], jobs: int, devices: int = 0, per_gpu: int = 1) -> li
     return [parts[i % len(parts)] for i in range(jobs)]
 
 
-def _work(root: Path, local: Local, threads: int, share: str | None, pipe: Connection) -> None:
+def _work(root: Path, experiment: Experiment, local: Local, threads: int, share: str | None, pipe: Connection) -> None:
+    """`experiment`: as this sweep plans it; what lies in the folder may have been changed since."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share
-    home = Home(root, experiment_file.load(root / "experiment.yaml"))
-    worker = Worker(home, local.devices, threads, quiet=True, restarts=local.restarts, per_gpu=local.per_gpu)
+    worker = Worker(
+        Home(root, experiment), local.devices, threads, quiet=True, restarts=local.restarts, per_gpu=local.per_gpu
+    )
     while True:
         try:
             task = pipe.recv()

@@ -18,7 +18,7 @@ from typing import Any
 
 from slurm.backend import Ready, say
 from sweep.errors import Busy, Refused
-from sweep.experiment import file as experiment_file
+from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
@@ -44,7 +44,7 @@ class Mpi:
             with stoppable(), Work(label, max(ready.total, 1), quiet=self.quiet) as work:
                 while ready.left:
                     while (task := ready.next()) is not None:  # ranks take them up in this order
-                        under_way[self.ranks.submit(_perform, str(home.root.resolve()), task)] = task
+                        under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
                         self._ended(ready, under_way.pop(future), *future.result())
@@ -97,17 +97,17 @@ def _take_share() -> None:
     os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
 
 
-def _perform(root: str, task: str) -> tuple[Failure | None, bool, float]:
+def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, bool, float]:
     """What a rank does: a failure or none, whether another process has the training, and the seconds it took."""
     began = time.monotonic()
     try:
-        failure = _worker(root).attempt(task)
+        failure = _worker(root, experiment).attempt(task)
     except Busy:
         return None, True, 0.0
     return failure, False, time.monotonic() - began
 
 
 @cache
-def _worker(root: str) -> Worker:
-    home = Home(Path(root), experiment_file.load(Path(root) / "experiment.yaml"))
-    return Worker(home, threads=int(os.environ[THREADS]), quiet=True)
+def _worker(root: Path, experiment: Experiment) -> Worker:
+    """`experiment`: as this sweep plans it; what lies in the folder may have been changed since."""
+    return Worker(Home(root, experiment), threads=int(os.environ[THREADS]), quiet=True)

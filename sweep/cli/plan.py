@@ -53,10 +53,11 @@ def plan(
     cluster = home.experiment.cluster
     if jobs < 1:
         raise Refused(f"--jobs {jobs}: expected 1 or more")
+    on_each = cluster.gpus_per_cell if on == "slurm" else 0  # here as many devices as the dense run had
     so_far = forecast(home)
     predicted = {
         slug: seconds * (so_far.ratio if so_far else 1.0)
-        for slug, seconds in (predicted_seconds(home, cluster.gpus_per_cell) or {}).items()
+        for slug, seconds in (predicted_seconds(home, on_each) or {}).items()
     }
     left = {training.name: epochs_left(home, training) for training in missing(home)}
     rows = [

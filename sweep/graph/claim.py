@@ -1,11 +1,11 @@
 """Who trains a task now, and how often that was begun: `claim.json` beside its results.
 
 Two experiments may ask for the same training at the same time: whoever comes second finds that the claim is alive and
-leaves it alone. On this machine it is alive while its process is, on others while its file is touched now and then.
+leaves it alone. Where its process can be seen it is alive while that is, elsewhere while its file is touched.
 
-A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. That start has the same
-job number, and owns the task from then on; the earlier one finds that out before it writes anything and ends. A task
-that is begun again and again without getting anywhere is given up.
+A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. That start is a later
+turn of the same job, and owns the task from then on; the earlier one finds that out before it writes anything and ends.
+A task that is begun again and again without getting anywhere is given up.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from sweep import files
@@ -39,11 +40,14 @@ class Claim:
     host: str
     pid: int
     job: str = ""  # of the batch system, if it runs in one
+    turn: int = 0  # of the job: how often that was begun again
+    kernel: str = ""  # boot and namespace within which its pid means something
+    born: str = ""  # when its process began, by that kernel's clock: a pid is given out again
 
 
 CLAIM: files.Shape = {
     "owner": str, "starts": int, "idle_starts": int, "reached": str, "began": float, "host": str, "pid": int,
-    "job": str,
+    "job": str, "turn?": int, "kernel?": str, "born?": str,
 }  # fmt: skip
 
 
@@ -63,6 +67,9 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         host=_host(),
         pid=os.getpid(),
         job=_job(),
+        turn=_turn(),
+        kernel=_kernel(),
+        born=_born(os.getpid()),
     )
     if restarts is not None and before is not None and claim.idle_starts > restarts + 1:
         raise Stuck(
@@ -92,7 +99,8 @@ def _write_first(path: Path, claim: Claim) -> None:
 
 def read(folder: Path) -> Claim | None:
     found = files.read_json_if_there(folder / "claim.json", CLAIM)
-    return Claim(**{name: found[name] for name in CLAIM}) if found else None
+    names = [name.removesuffix("?") for name in CLAIM]
+    return Claim(**{name: found[name] for name in names if found.get(name) is not None}) if found else None
 
 
 def forgive(folder: Path) -> None:
@@ -113,13 +121,13 @@ def check(folder: Path, claim: Claim) -> None:
 
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
-    """Whether another process trains it now. The same job of a batch system, begun again, is no other."""
-    if claim.job and claim.job == _job():
+    """Whether another process trains it now. A later turn of the same job of a batch system is no other."""
+    if claim.job and claim.job == _job() and _turn() > claim.turn:
         return False
-    here = works(claim)
+    here = works(folder, claim)
     if here is not None:
         return here and claim.pid != os.getpid()
-    return time.time() - (folder / "claim.json").stat().st_mtime < STALE_SECONDS
+    return time.time() - _touched(folder) < STALE_SECONDS
 
 
 @contextmanager
@@ -148,17 +156,44 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
                 os.utime(folder / "claim.json", (0, 0))
 
 
-def works(claim: Claim) -> bool | None:
-    """Whether its process lives; None where that cannot be known from here."""
-    return alive(claim.pid) if claim.host == _host() else None
+def works(folder: Path, claim: Claim) -> bool | None:
+    """Whether its process works on it; None where that cannot be known from here."""
+    if not _touched(folder):  # it was let go
+        return False
+    if (claim.host, claim.kernel) != (_host(), _kernel()):
+        return None
+    return bool(claim.born) and _born(claim.pid) == claim.born
+
+
+def _touched(folder: Path) -> float:
+    try:
+        return (folder / "claim.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def alive(pid: int) -> bool:
     """Of a process of this machine."""
+    return bool(_born(pid))
+
+
+def _born(pid: int) -> str:
+    """When a process of this machine began, in ticks; empty where it is gone, or a zombie, which works no more."""
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()  # a zombie works no more
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return ""
+    return "" if state == "Z" else fields[18]
+
+
+@cache
+def _kernel() -> str:
+    """Containers of a host share its name and not its processes; and some machines are all called localhost."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux
+        return ""
 
 
 def _host() -> str:
@@ -176,3 +211,7 @@ def _reached(folder: Path) -> str:
 def _job() -> str:
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")
+
+
+def _turn() -> int:
+    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)

@@ -101,7 +101,10 @@ def _row(home: Home, training: Training, runs: Runs) -> Row:
             if right not in (None, kept):
                 raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
                               f"{training.mask.level}; delete the folder to train it again")  # fmt: skip
-    return Row(training.name, training.kind, training.origin, str(training.begin), **out)
+    kind = training.kind
+    if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at 0 that over the same epochs is the same
+        kind = "fresh_short"
+    return Row(training.name, kind, training.origin, str(training.begin), **out)
 
 
 def write_csv(rows: list[Row], path: Path) -> None:

@@ -63,11 +63,17 @@ class Runs:
 
     def replaced(self, training: Training) -> str:
         """The training that was replaced since it, or something it came from, was trained; empty: none."""
-        name = training.name
-        if name not in self._replaced:
-            own = self.other({"runs": self.recorded(name)})
-            self._replaced[name] = own or next(filter(None, map(self.replaced, training.needs)), "")
-        return self._replaced[name]
+        waiting = [training]
+        while waiting:  # of a thousand rounds each comes from the one before
+            one = waiting[-1]
+            if unknown := [need for need in one.needs if need.name not in self._replaced]:
+                waiting += unknown
+                continue
+            own = self.other({"runs": self.recorded(one.name)})
+            before = (self._replaced[need.name] for need in one.needs)
+            self._replaced[one.name] = own or next(filter(None, before), "")
+            waiting.pop()
+        return self._replaced[training.name]
 
     def refuse_replaced(self, *trainings: Training) -> None:
         """The first of these that came from a run that is no longer there."""

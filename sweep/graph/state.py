@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from sweep import files
 from sweep.graph import claim
-from sweep.graph.home import REASON, RESULT, Home
+from sweep.graph.home import REASON, RESULT, Home, steps_per_epoch
 from sweep.graph.training import Training
 from sweep.progress import duration
 
@@ -40,7 +41,7 @@ def state_of(home: Home, training: Training) -> State:
     if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
     left = (epochs - epoch) * _median_seconds(lines) if lines else None
-    if begun and claim.works(begun):
+    if begun and claim.works(folder, begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (folder / "checkpoint.h5").exists():
         return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)
@@ -67,8 +68,12 @@ def missing(home: Home) -> list[Training]:
 
 
 def epochs_left(home: Home, training: Training) -> float:
-    """Of one that is not done: where it has a checkpoint, it goes on from there."""
+    """Of one that is missing. From its checkpoint it goes on; where it is done and lacks points, it is trained again up
+    to the last of them."""
     folder = home.folder(training)
+    if lacking := home.missing_points(training):
+        steps, epochs = steps_per_epoch(folder), training.recipe.epochs
+        return math.ceil(max(at.step(steps, epochs) for at in lacking) / steps) - (epochs - training.epochs)
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
     return training.recipe.epochs - lines[-1]["epoch"] if lines else training.epochs
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from models import Network
+from sweep.errors import Refused
 from sweep.pruning.allocations import Allocate, Shape, allocation
 from sweep.pruning.scores import SCORES, Seen
 
@@ -51,6 +52,7 @@ def by_threshold(weights: np.ndarray, threshold: float, inverted: bool = False) 
     >>> by_threshold(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 1.5, inverted=True).mask
     array([False,  True,  True,  True, False])
     """
+    _refuse_infinite(weights, "magnitude")
     mask = np.abs(weights) > threshold
     if not inverted:
         return Pruned(mask, threshold)
@@ -88,10 +90,17 @@ def _stepwise(
         density *= rule.step  # as meant, not as achieved: of few weights a step takes none
         last = rule.step == 1.0 or density <= 1.0 - quantile
         scores = rule.of(replace(seen, weights=np.where(mask, seen.weights, 0)))
+        _refuse_infinite(scores[mask], score)
         ranked = np.where(mask, -scores if inverted else scores, -np.inf)
         mask = allocate(ranked, shapes, quantile if last else 1.0 - density)
         if last:
             return mask
+
+
+def _refuse_infinite(scores: np.ndarray, name: str) -> None:
+    """What is no number sorts above all others, and would stay."""
+    if count := np.count_nonzero(~np.isfinite(scores)):
+        raise Refused(f"{name}: {count} scores are no finite numbers; expected a training that did not diverge")
 
 
 def _threshold(weights: np.ndarray, mask: np.ndarray) -> float:

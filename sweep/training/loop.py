@@ -264,6 +264,7 @@ class _Run:
                 "images_per_second": images / self.epoch_seconds,
                 "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
+                "devices": program.devices.replicas,
                 **{name: value for name, value in gpus.items() if value is not None},
             },
         )

@@ -117,8 +117,9 @@ class Tuning:
         claim.forgive(self._dense(trial))
 
     def _deserted(self, trial: Trial) -> bool:
-        owner = claim.read(self._dense(trial))
-        return owner is not None and claim.works(owner) is False
+        folder = self._dense(trial)
+        owner = claim.read(folder)
+        return owner is not None and claim.works(folder, owner) is False
 
     def _dense(self, trial: Trial) -> Path:
         home = self.home(trial)

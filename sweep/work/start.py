@@ -147,8 +147,12 @@ def result_of(
     }
     lines = [line for line in metrics if "trainings_on_gpu" in line]
     if lines and len(lines) == len(metrics):
-        each = [(line["seconds"] + line["evaluation_seconds"]) / line["trainings_on_gpu"] for line in lines]
-        out["gpu_seconds"] = program.devices.replicas * sum(each)
+        out["gpu_seconds"] = sum(
+            line.get("devices", program.devices.replicas)  # each sitting may have had others
+            * (line["seconds"] + line["evaluation_seconds"])
+            / line["trainings_on_gpu"]
+            for line in lines
+        )
     if mask:
         out |= {
             "density": mask.density,

@@ -18,7 +18,7 @@ from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
 from sweep.experiment import Point
 from sweep.graph import claim
-from sweep.graph.home import Home
+from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found, can_make, make_mask
 from sweep.graph.runs import Runs
 from sweep.graph.training import Line, Training
@@ -118,6 +118,8 @@ class Worker:
         mine = claim.take(folder, self.restarts)
         self._mine = task, mine
         with claim.beating(folder, mine):
+            if home.done(training):  # by another process, between the look and the claim
+                return
             (folder / "failure.json").unlink(missing_ok=True)
             runs = Runs(home.pool)  # a checkpoint belongs to those of its beginning
             came_from = runs.recorded(training.name) if (folder / "checkpoint.h5").exists() else runs.before(training)
@@ -131,9 +133,8 @@ class Worker:
             from sweep.work.start import run_training
 
             program, fingerprint = self.program(training)
-            for parent in training.needs:
-                check_data(home, parent, training, fingerprint)
-                Runs(home.pool).refuse_replaced(parent)
+            check_data(home, training, fingerprint)
+            Runs(home.pool).refuse_replaced(*training.needs)
             if isinstance(training, Line):
                 run_line(home, program, training, fingerprint, partial(claim.check, folder, mine))
                 return
@@ -225,17 +226,18 @@ class Worker:
                 time.sleep(BUSY_SECONDS)
 
 
-def check_data(home: Home, parent: Training, training: Training, fingerprint: str) -> None:
+def check_data(home: Home, training: Training, fingerprint: str) -> None:
     """A ticket on other images than its dense run had would be a mistake nobody sees."""
-    if parent.data != training.data:
-        return
-    result = home.folder(parent) / "result.json"
-    if not result.exists():
-        raise Refused(f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both")
-    before = files.read_json(result).get("fingerprint")
-    if before != fingerprint:
+    for parent in training.needs:
+        if not home.done(parent):
+            raise Refused(f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both")
+    alike = (one for one in training.needs or home.graph if one.data == training.data)
+    found = ((one, files.read_json_if_there(home.folder(one) / "result.json", RESULT)) for one in alike)
+    # what starts from nothing, as with a mask found at initialization, is compared with any that is done
+    other, result = next((pair for pair in found if pair[1]), (training, None))
+    if result and (before := result.get("fingerprint")) != fingerprint:
         raise Refused(
-            f"data: {parent.name} was trained on other images (fingerprint {before}, these have {fingerprint}); "
+            f"data: {other.name} was trained on other images (fingerprint {before}, these have {fingerprint}); "
             "expected the same ones at data.path"
         )
 

@@ -21,14 +21,59 @@ def reach(folder: Path, epoch: int, step: int = 0) -> None:
     files.write_arrays(folder / "checkpoint.h5", {"kernels": np.zeros(1)}, {"epoch": epoch, "step": step})
 
 
-def test_what_another_living_process_trains_is_left_to_it(tmp_path):
-    with subprocess.Popen(["sleep", "60"]) as other:
-        mine = claim.take(tmp_path)
-        files.write_json(tmp_path / "claim.json", asdict(replace(mine, pid=other.pid)))
-        with pytest.raises(Busy, match=f"process {other.pid} on "):
-            claim.take(tmp_path)
-        other.kill()
-        other.wait()
+def owned_by(folder: Path, process: subprocess.Popen[bytes], **other: str) -> None:
+    """As if another process of this machine had taken it."""
+    mine = claim.take(folder)
+    theirs = replace(mine, pid=process.pid, born=claim._born(process.pid), **other)
+    files.write_json(folder / "claim.json", asdict(theirs))
+
+
+@pytest.fixture
+def other():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_what_another_living_process_trains_is_left_to_it(tmp_path, other):
+    owned_by(tmp_path, other)
+    with pytest.raises(Busy, match=f"process {other.pid} on "):
+        claim.take(tmp_path)
+    other.kill()
+    other.wait()
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_also_inside_one_job_of_a_batch_system(tmp_path, other, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    owned_by(tmp_path, other)
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")  # begun again: what is left of the turn before has to end
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_what_was_let_go_is_free_although_its_process_lives(tmp_path, other):
+    owned_by(tmp_path, other)
+    os.utime(tmp_path / "claim.json", (0, 0))
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_another_process_that_got_the_same_number_is_not_the_owner(tmp_path, other):
+    owned_by(tmp_path, other)
+    files.write_json(tmp_path / "claim.json", asdict(replace(claim.read(tmp_path), born="1")))
+    assert claim.take(tmp_path).starts == 2
+
+
+def test_in_a_container_a_process_that_cannot_be_seen_may_live(tmp_path, other):
+    """The same host name, other processes: only the touch of the file tells."""
+    owned_by(tmp_path, other, kernel="the same boot, another namespace")
+    other.kill()
+    other.wait()
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
+    long_ago = time.time() - claim.STALE_SECONDS - 1
+    os.utime(tmp_path / "claim.json", (long_ago, long_ago))
     assert claim.take(tmp_path).starts == 2
 
 
@@ -55,6 +100,7 @@ def test_the_same_job_begun_again_is_no_other(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     mine = claim.take(tmp_path)
     files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="a lost node")))
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert claim.take(tmp_path).starts == 2
     monkeypatch.setenv("SLURM_JOB_ID", "18")
     files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="a lost node")))
@@ -105,13 +151,16 @@ def test_without_a_limit_a_person_may_start_as_often_as_they_like(tmp_path):
 
 def test_a_claim_knows_whether_its_process_works(tmp_path):
     mine = claim.take(tmp_path)
-    assert claim.works(mine) is True
-    process = subprocess.Popen(["true"])
+    assert claim.works(tmp_path, mine) is True
+    process = subprocess.Popen(["sleep", "60"])
+    theirs = replace(mine, pid=process.pid, born=claim._born(process.pid))
+    assert claim.works(tmp_path, theirs) is True
+    process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended and nobody has asked: a zombie
-    assert claim.works(claim.replace(mine, pid=process.pid)) is False
+    assert claim.works(tmp_path, theirs) is False
     process.wait()
-    assert claim.works(claim.replace(mine, pid=process.pid)) is False
-    assert claim.works(claim.replace(mine, host="another")) is None
+    assert claim.works(tmp_path, theirs) is False
+    assert claim.works(tmp_path, replace(mine, host="another")) is None
 
 
 @pytest.mark.tensorflow

@@ -16,6 +16,7 @@ from sweep.errors import Refused
 from sweep.experiment import Data, point
 from sweep.experiment.file import dump, load
 from sweep.graph.home import Home, open_home
+from sweep.graph.runs import Runs
 from sweep.graph.state import states
 from tests import made_up
 from tests.made_up import files_under, refusal
@@ -400,3 +401,9 @@ def test_a_result_that_kept_another_number_than_its_level_leaves_is_refused(tmp_
     made_up.finish(home, "dense-seed0", 0.9)
     made_up.finish(home, "ticket-q0.9-k0-seed0", 0.9, kept=11, prunable=100, density=0.11)
     assert "11 of 100 weights kept, expected 10 at q0.9; delete the folder" in refusal(lambda: collect(home))
+
+
+def test_a_thousand_rounds_each_from_the_one_before_can_be_followed(tmp_path):
+    many = made_up.experiment(rounds=1000, share=0.005, quantiles=(), rewind=made_up.points(2))
+    home = Home(tmp_path / "many", many)
+    assert Runs(home.pool).replaced(home.graph.trainings[-1]) == ""

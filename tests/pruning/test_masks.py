@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import build
+from sweep.errors import Refused
 from sweep.pruning import masks
 from sweep.pruning.masks import Level
 from sweep.pruning.scores import Seen
@@ -53,6 +54,13 @@ def kept_by(mask) -> list[int]:
 def test_a_quantile_takes_the_smallest_magnitudes(quantile, kept, threshold):
     pruned = masks.by_quantile(FIVE, quantile)
     assert (kept_by(pruned.mask), pruned.threshold) == (kept, threshold)
+
+
+@pytest.mark.parametrize("level", [Level("quantile", 0.4), Level("threshold", 1.5)])
+def test_weights_that_are_no_numbers_are_refused(level):
+    broken = np.array([3.0, np.nan, 2.0, np.inf, -5.0], np.float32)
+    with pytest.raises(Refused, match="magnitude: 2 scores are no finite numbers"):
+        masks.prune(Seen(broken, [5]), [(5, 1)], level)
 
 
 def test_of_equal_magnitudes_the_earlier_go_first():

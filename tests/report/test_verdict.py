@@ -187,6 +187,19 @@ def test_every_control_is_held_against_its_ticket(tmp_path):
     assert set(one.controls) == set(CONTROLS)
 
 
+def test_fresh_weights_over_the_same_epochs_are_held_against_the_ticket_of_these_epochs_alone(tmp_path):
+    """From 0 they are a fresh initialization, which would have more epochs than a ticket from 2."""
+    controls = {"controls": ("fresh_short",), "control_rewind": made_up.points(0, 2)}
+    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(0, 2), seeds=(0, 1, 2), **controls)
+    home = Home(tmp_path / "small", made)
+    for training in home.graph:
+        better = {"fresh": 0.95, "fresh_short": 0.8}.get(training.kind, 0.9)
+        made_up.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
+    early, late = verdicts(collect(home))
+    assert (early.rewind, early.outcome, set(early.controls)) == ("0", "no better than a control", {"fresh_short"})
+    assert (late.rewind, late.outcome, set(late.controls)) == ("2ep", "winning", {"fresh_short"})
+
+
 def test_many_tickets_are_held_to_more_than_one_is():
     """What wins by itself may not among fifty of which none is better than the others."""
     alone = rows("ticket", [0.8985, 0.9005, 0.9000])
