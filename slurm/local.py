@@ -172,6 +172,8 @@ class _Crew:
 
 def places(per_gpu: int, devices: int = 0) -> int:
     """Trainings at a time on all GPUs, `per_gpu` on each; without any, side by side on this machine's cores."""
+    if devices < 0:
+        raise Refused(f"--devices {devices}: expected 0 (all there are) or more")
     if per_gpu < 1:
         raise Refused(f"--per-gpu {per_gpu}: expected 1 or more")
     if per_gpu > 1 and devices > 1:

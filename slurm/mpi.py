@@ -68,8 +68,12 @@ class Mpi:
 @contextmanager
 def world() -> Iterator[Executor | None]:
     """Rank 0 gets the other ranks to hand tasks to; these serve until it is done, and then get None."""
-    from mpi4py import MPI
-    from mpi4py.futures import MPICommExecutor
+    try:
+        from mpi4py import MPI
+        from mpi4py.futures import MPICommExecutor
+    except (ImportError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise Refused(f"--on mpi: {why}; expected an MPI library, the cluster's own or pip's mpich") from None
 
     if MPI.COMM_WORLD.size == 1:
         raise Refused(

@@ -246,7 +246,11 @@ class _trial:
     """A file in the results root for a moment."""
 
     def __init__(self, home: Home) -> None:
-        handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
+        try:
+            handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
+        except OSError as error:
+            raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
+                          "(--results)") from None  # fmt: skip
         os.write(handle, b"seen")
         os.close(handle)
         self.path = Path(name)

@@ -59,9 +59,7 @@ def step(
     Of --model, --size, --batch and --precision several may be given; every combination is measured.
     Example: lottery bench step --mask --size 32 --batch 64 128
     """
-    for name, value in (("--rounds", rounds), ("--steps", steps)):
-        if value <= 0:
-            raise Refused(f"{name}: received {value}, expected 1 or more")
+    _refuse_none(rounds, steps)
     cases = [made_up(*case, width, layers, steps) for case in product(model, size, batch, precision)]
     from sweep.bench.roofline import measured
     from sweep.bench.step import time_steps
@@ -105,6 +103,7 @@ def scaling(
     More devices than there are become logical ones of the first: a check that it works, not of speed.
     Example: lottery bench scaling --devices 4
     """
+    _refuse_none(rounds, steps)
     made_up(model, size, batch, precision, width, "auto", steps)  # refuses what makes no sense before TensorFlow starts
     from sweep.bench.scaling import scale
     from sweep.devices import prepare
@@ -220,6 +219,12 @@ def packing_(
     show(table)
     console.print(f"{path}: auto takes {packing.best(rows)} on a GPU")
     return 0
+
+
+def _refuse_none(rounds: int, steps: int) -> None:
+    for name, value in (("--rounds", rounds), ("--steps", steps)):
+        if value <= 0:
+            raise Refused(f"{name}: received {value}, expected 1 or more")
 
 
 def made_up(

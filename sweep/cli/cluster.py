@@ -24,6 +24,9 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
     """
     home = open_home(experiment, overrides, results)
     chain = arrays.preview(home)
+    if not chain:
+        console.print("nothing is missing")
+        return 0
     for path in sbatch.write_scripts(home.root, chain):
         console.print(str(path))
     console.print("\nsubmit them, each waiting for the one before:")

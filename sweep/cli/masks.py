@@ -6,19 +6,19 @@ import json
 import os
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table
 
 from slurm import arrays
 from sweep import files, progress
-from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, open_home, read_home
+from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.cli.say import failed
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found
-from sweep.graph.training import Training
+from sweep.graph.training import Mask, Training
 from sweep.progress import console, duration
 from sweep.pruning.masks import kernel_sizes, remaining
 from sweep.report.overlaps import found_in, made, pairs, title
@@ -42,9 +42,12 @@ def masks(
     In a SLURM job, tickets that wait also get their predicted time limit.
     Example: lottery masks cifar10_resnet20 --compare
     """
+    home = read_home(experiment, overrides, results)
     if compare:
-        return _compare(read_home(experiment, overrides, results), json_)
-    home = open_home(experiment, overrides, results)
+        return _compare(home, json_)
+    if json_:
+        print(json.dumps([_counted(mask, found_in(home, mask)) for mask in made(home)], indent=1))
+        return 0
     failures = list[Failure]()
     for training in home.graph.dense:
         if not home.done(training):  # why, is on record beside it
@@ -75,6 +78,14 @@ def summary(home: Home, dense: Training) -> None:
     for mask in made(home):
         if mask.of.origin == dense.seed:
             console.print(f"  {title(mask, seed=False)}: {_said(found_in(home, mask))}")
+
+
+def _counted(mask: Mask, found: Found) -> dict[str, Any]:
+    return {
+        "mask": mask.name, "seed": mask.of.origin, "method": str(mask.method), mask.level.kind: mask.level.value,
+        "round": mask.round, "density": found.density, "kept": int(found.mask.sum()), "prunable": found.mask.size,
+        "threshold": found.threshold, "kernels": remaining(found.mask, found.network),
+    }  # fmt: skip
 
 
 def _said(found: Found) -> str:

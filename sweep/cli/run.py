@@ -74,6 +74,8 @@ def train(
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
     together = places(per_gpu, devices)
+    if restarts is not None and restarts < 0:
+        raise Refused(f"--restarts {restarts}: expected 0 or more")
     overrides = tuple(word for word in words if "=" in word)
     described = read_home(experiment, overrides, results)
     named = [described.training(word) for word in words if "=" not in word]

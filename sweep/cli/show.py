@@ -126,8 +126,8 @@ def report(
 
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
-    if margin < 0:
-        raise Refused(f"--margin {margin:g}: expected points of accuracy, 0 or more")
+    if not 0 <= margin <= 100:
+        raise Refused(f"--margin {margin:g}: expected points of accuracy, 0 to 100")
     write_and_list(home, quiet=False, margin=margin / 100, out=out)
     return 0
 

@@ -90,14 +90,17 @@ class Home:
         return (self.folder(training) / "result.json").exists() and self.snapshot(training, at).exists()
 
     def missing_points(self, training: Training) -> list[Point]:
-        """Points of a finished training that this experiment starts from and that were not kept.
+        """Points of a finished training that were not kept and that something starts from that is not done.
 
         Not the end: trained again, it would be another one on a GPU, under the masks of the first.
         """
         wanted = [at for at in self.graph.points_of(training) if at != END]
         if not wanted or not (self.folder(training) / "result.json").exists():
             return []
-        return [at for at in wanted if not self.snapshot(training, at).exists()]
+        lacking = [at for at in wanted if not self.snapshot(training, at).exists()]
+        users = [one for one in self.graph if not self.done(one)] if lacking else []
+        asked = {at for one in users for need, at in one.uses if need.name == training.name}
+        return [at for at in lacking if at in asked]
 
 
 RESULT: files.Shape = {  # what others ask of result.json
@@ -130,7 +133,7 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     described = root / "experiment.yaml"
     try:
         before = _described(described) if described.exists() else None
-        if before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing:
+        if before and _other_images(before, experiment) and any(map(Home(root, before).done, graph_of(before))):
             raise Refused(
                 f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
                 f"before {before.data.listing}); put them back, or give the experiment another name"
@@ -140,6 +143,10 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
     return Home(root, experiment)
+
+
+def _other_images(before: Experiment, now: Experiment) -> bool:
+    return before.data.name == now.data.name and before.data.listing != now.data.listing
 
 
 def _described(path: Path) -> Experiment:

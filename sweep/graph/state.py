@@ -168,23 +168,24 @@ def device_seconds(result: dict[str, Any]) -> float:
 
 
 def cost_of(home: Home) -> Cost:
-    """What the finished trainings took, and what the missing ones are predicted to take at the dense run's speed."""
-    spent, epochs, there = 0.0, 0.0, _folders(home)
-    used = took = 0.0  # by the dense runs: of their devices, and by the clock
+    """What the finished trainings took, and what the missing ones are predicted to take: an epoch as much as those of
+    the finished tickets and controls, or before there are any as those of the dense runs."""
+    left, there = 0.0, _folders(home)
+    spent, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of dense runs, of the others
     for training in home.graph:
         path = home.folder(training) / "result.json"
         result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
-            spent += device_seconds(result) / 3600
-            if training.kind == "dense" and result.get("seconds"):
-                used, took = used + device_seconds(result), took + result["seconds"]
+            dense = training.kind == "dense"
+            spent[dense] += device_seconds(result) / 3600
+            epochs[dense] += training.epochs if result.get("seconds") else 0.0
         elif training.name not in there:
-            epochs += training.epochs
+            left += training.epochs
         elif not home.skipped(training):
-            epochs += epochs_left(home, training)
-    each = epoch_seconds(home)
-    to_come = each * used / took * epochs / 3600 if each is not None and took else None
-    return Cost(spent, to_come, home.experiment.cluster.price_per_gpu_hour)
+            left += epochs_left(home, training)
+    known = not epochs[False]
+    to_come = spent[known] / epochs[known] * left if epochs[known] else None
+    return Cost(sum(spent.values()), to_come, home.experiment.cluster.price_per_gpu_hour)
 
 
 def _dense_devices(home: Home) -> int:

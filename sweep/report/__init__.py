@@ -12,6 +12,7 @@ from sweep.report.kept import kept, write_kept
 from sweep.report.page import write_page
 from sweep.report.tables import latex
 from sweep.report.verdict import MARGIN, rule, verdicts
+from sweep.tracking.dashboard import FIGURES
 
 
 def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None) -> list[Path]:
@@ -21,5 +22,8 @@ def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None)
     table, paper = folder / "results.csv", folder / "results.tex"
     write_csv(rows, table)
     files.write_text(paper, latex(verdicts(rows, margin), f"{home.experiment.name}. {rule(margin)}"))
-    counts = write_kept(kept(home), folder)
-    return [write_page(home, rows, folder, margin), table, paper, *counts, *write_figures(home, rows, folder)]
+    out = [table, paper, *write_kept(kept(home), folder), *write_figures(home, rows, folder)]
+    for name in ("kept.json", *(f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg"))):
+        if folder / name not in out:  # of the sweep as it was before
+            (folder / name).unlink(missing_ok=True)
+    return [write_page(home, rows, folder, margin), *out]

@@ -84,7 +84,7 @@ def save(chart: Any, stem: Path) -> list[Path]:
 
     # once for both; whether the specification is a right one is for the tests to say
     svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), vl_version=".".join(SCHEMA_VERSION.split(".")[:2]))
-    out = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # in a name there are points
     for path, content in zip(out, (vl_convert.svg_to_png(svg, ppi=144), svg.encode()), strict=True):
         with replacing(path) as beside:
             beside.write_bytes(content)

@@ -25,6 +25,7 @@ NEIGHBOURS = 10  # tickets whose variance is pooled, at least
 LEVEL = 0.025  # after Holm's correction over all tickets
 LEAST = 5e-4  # smallest standard deviation: five of ten thousand images. No spread is no proof
 SEEDS = 3  # that a claim takes
+MANY = 1000  # no more are counted
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,12 @@ def smallest_margin(deviation: float, seeds: int, tickets: int) -> float:
 
 
 def seeds_for(margin: float, deviation: float, tickets: int) -> int:
-    """How many seeds show that margin with 80 % power.
+    """How many seeds show that margin with 80 % power, or MANY.
 
     >>> seeds_for(0.5, 0.25, 50), seeds_for(0.5, 0.4, 50)
     (5, 12)
     """
-    return next((n for n in range(SEEDS, 1000) if smallest_margin(deviation, n, tickets) <= margin), 1000)
+    return next((n for n in range(SEEDS, MANY) if smallest_margin(deviation, n, tickets) <= margin), MANY)
 
 
 def ranked(densities: Sequence[float]) -> Array:

@@ -268,7 +268,8 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     else:
         least = statistics.smallest_margin(deviation, seeds, tickets)
         said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
-    return said + f"{100 * margin:g} points take {statistics.seeds_for(margin, deviation, tickets)} seeds."
+    seeds = statistics.seeds_for(margin, deviation, tickets)
+    return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -31,6 +31,8 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     if not (folder / "experiment.yaml").is_file():
         raise Refused(f"{folder}: no experiment.yaml in it; expected the folder of an experiment or an experiment file")
     experiment = experiment_file.load(folder / "experiment.yaml", overrides)
+    if any(override.startswith("name=") for override in overrides):  # another one, that begins as this
+        folder = folder.parent / experiment.name
     if any(override.startswith("data.") for override in overrides):
         experiment = _listed(experiment, folder)
     return experiment, folder

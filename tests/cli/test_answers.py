@@ -40,6 +40,37 @@ def test_results_may_be_anywhere(here, lottery):
         assert json.loads(said)["folder"] == "elsewhere/small"
 
 
+def test_another_name_is_another_experiment_that_begins_as_this(home, lottery, here):
+    before = (home.root / "experiment.yaml").read_text()
+    _, said, _ = lottery("plan", "small", "name=other", "--json")
+    assert json.loads(said)["folder"] == "results/other"
+    lottery("sbatch", "results/small", "name=other", "recipe.epochs=3")
+    assert (home.root / "experiment.yaml").read_text() == before
+    assert "epochs: 3" in (here / "results" / "other" / "experiment.yaml").read_text()
+
+
+def test_looking_at_masks_changes_no_experiment(unfinished, lottery):
+    before = content(unfinished.root)
+    lottery("masks", "small", "seeds=[7]")
+    assert content(unfinished.root) == before
+
+
+def test_masks_for_a_script_are_json(weighed, lottery):
+    home, _ = weighed
+    made_up.finish(home, "dense-seed0", 0.75)
+    lottery("masks", "small")
+    found = json.loads(lottery("masks", "small", "--json")[1])
+    assert [one["kept"] for one in found] == [round(one["prunable"] * (1 - one["quantile"])) for one in found]
+    assert len(found) == 2 and all(sum(one["kernels"].values()) == one["kept"] for one in found)
+
+
+def test_of_a_sweep_that_is_done_nothing_is_trained_again_for_a_snapshot_that_went(home, lottery):
+    """Tickets start from it; they are done."""
+    for training in home.graph:
+        made_up.finish(home, training.slug, 0.7, seconds=10.0)
+    assert "5 trainings, 5 of them done; 0 epochs to train" in lottery("plan", "small")[1]
+
+
 def test_an_override_grows_an_experiment_that_is_there(unfinished, lottery):
     _, said, _ = lottery("plan", "small", "prune.quantiles=[0.5,0.7,0.9]", "--json")
     rows = json.loads(said)["trainings"]
@@ -109,7 +140,7 @@ def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, l
     }  # fmt: skip
     _, said, _ = lottery("plan", "small")
     assert "7 epochs to train" in said and "│ 1 left " in said
-    assert f"{7 * 2.5 / 3600:.3g} to come" in said  # an epoch of the dense run and its evaluation took 2.5 s
+    assert f"{7 * 12.5 / 4 / 3600:.3g} to come" in said  # the finished ticket took 12.5 s for its four epochs
 
 
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):

@@ -33,6 +33,9 @@ REFUSED = {
     "unknown training": ("train small.yaml ticket-q0.5-k1ep-seed0", "no training 'ticket-q0.5-k1ep-seed0' in this exp"),
     "unknown seed": ("train small.yaml --seed 7", "--seed 7: expected one of the experiment's seeds [0]"),
     "no job": ("sweep small.yaml --jobs 0", "--jobs 0: expected 1 or more"),
+    "devices below none": ("train small.yaml --devices -1", "--devices -1: expected 0 (all there are) or more"),
+    "restarts below none": ("train small.yaml --restarts -1", "--restarts -1: expected 0 or more"),
+    "a measurement of nothing": ("bench scaling --rounds 0", "--rounds: received 0, expected 1 or more"),
     "a training and a wrong override": ("train small.yaml dense-seed0 recipe.epoch=3", "recipe.epoch: no such key"),
     "more devices than a batch is for": ("train small.yaml --devices 3", "batch norm sees 8 images together"),
     "a folder that is not there": ("status /none/small", "/none/small: neither an experiment file nor under results/"),
@@ -59,6 +62,7 @@ REFUSED_CELLS = {
     "unknown training": ("train small ticket-q0.5-k1ep-seed0", "did you mean ticket-q0.5-k"),
     "unknown seed": ("train small --seed 7", "--seed 7: expected one of the experiment's seeds [0]"),
     "no job": ("sweep small --jobs 0", "--jobs 0: expected 1 or more"),
+    "no margin": ("report small --margin nan", "--margin nan: expected points of accuracy, 0 to 100"),
     "other images": ("train small data.name=cifar10 data.path=none", "data.path: nothing at none"),
 }
 

@@ -291,11 +291,15 @@ def test_results_of_the_first_version_are_refused_with_what_to_do(tmp_path, fold
 
 
 def test_other_images_under_the_same_name_are_refused(tmp_path):
-    made = made_up.experiment(data=Data("folder", listing="aaaa"))
-    open_home(made, tmp_path)
-    said = refusal(lambda: open_home(dataclasses.replace(made, data=Data("folder", listing="bbbb")), tmp_path))
+    """But not before anything was trained with the first: a picture that cannot be read may be taken out."""
+    first, made = (made_up.experiment(data=Data("folder", listing=listing)) for listing in ("0000", "aaaa"))
+    open_home(first, tmp_path / "small")
+    home = open_home(made, tmp_path / "small")
+    made_up.finish(home, "dense-seed0", 0.75)
+    other = dataclasses.replace(made, data=Data("folder", listing="bbbb"))
+    said = refusal(lambda: open_home(other, home.root))
     assert "other images than those" in said and "(listing bbbb, before aaaa)" in said
-    assert load(tmp_path / "experiment.yaml") == made
+    assert load(home.root / "experiment.yaml") == made
 
 
 def test_a_damaged_experiment_file_is_refused_and_left_alone(tmp_path):
