@@ -236,7 +236,7 @@ def test_other_images_under_the_same_name_are_refused_and_nothing_is_overwritten
     found = json.loads(result.read_text())
     result.write_text(json.dumps(found | {"fingerprint": "000000000000"}))
     before = {path: path.read_bytes() for path in trainings(trained, "dense-*/*") if path.is_file()}
-    methods = "prune.methods=[magnitude/uniform,magnitude@0/uniform]"  # masks of the end and of the beginning
+    methods = "prune.methods=[magnitude/uniform,magnitude/uniform@0]"  # masks of the end and of the beginning
     done = lottery("sweep", tiny_file, methods, "--results", trained, check=2)
     lines = [line for line in done.stderr.splitlines() if "FAILED" in line]
     assert len(lines) == 8 and all("was trained on other images (fingerprint 000000000000" in line for line in lines)
