@@ -14,7 +14,7 @@ import pytest
 
 from tests import made_up
 
-CASES = int(os.environ.get("DAMAGE_CASES", "28"))
+CASES = int(os.environ.get("DAMAGE_CASES", "20"))
 LOOKS = (("status", "small"), ("plan", "small"), ("report", "small", "--json"), ("tidy",))
 ODD: tuple[Any, ...] = (None, True, -1, 1e308, "", "word", [], {}, [1], {"a": 1}, "NaN", float("nan"), 10**400)
 
