@@ -243,11 +243,12 @@ def untried(home: Home) -> set[str]:
 
 def live_jobs(home: Home) -> dict[str, str]:
     """The number of every task that waits or runs, and of masks and report."""
+    wanted = {training.slug for training in missing(home)}
     numbers = {
         number: task
         for task, all_of_it in jobs.elements(home).items()
         for number in all_of_it
-        if task in sbatch.SINGLE or not home.done(home.training(task)) or home.missing_points(home.training(task))
+        if task in sbatch.SINGLE or task in wanted
     }
     return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
 

@@ -46,7 +46,7 @@ def network_of(experiment: Experiment) -> str:
     return f"{model.name} {model.width:g} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
 
 
-def pack(experiment: Experiment, compiled: Path, per_gpu: int, seconds: float) -> Packing:
+def pack(experiment: Experiment, results: Path, per_gpu: int, seconds: float) -> Packing:
     """`per_gpu` trainings on the first GPU, each for `seconds` after all have started."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(per_gpu)
@@ -55,7 +55,7 @@ def pack(experiment: Experiment, compiled: Path, per_gpu: int, seconds: float) -
         pipes, processes = [], []
         for _ in range(per_gpu):
             ours, theirs = context.Pipe()
-            words = (experiment, compiled, threads, barrier, seconds, theirs)
+            words = (experiment, results, threads, barrier, seconds, theirs)
             processes.append(context.Process(target=_train, args=words, daemon=True))
             processes[-1].start()
             theirs.close()
@@ -77,15 +77,15 @@ def pack(experiment: Experiment, compiled: Path, per_gpu: int, seconds: float) -
 
 
 def _train(
-    experiment: Experiment, compiled: Path, threads: int, barrier: Barrier, seconds: float, pipe: Connection
+    experiment: Experiment, results: Path, threads: int, barrier: Barrier, seconds: float, pipe: Connection
 ) -> None:
     began = time.monotonic()
     gpus = visible_gpus()
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]
-    from sweep.training.compiled import keep_compiled
+    from sweep.training.compiled import compile_once, keep_compiled
 
-    keep_compiled(compiled)
+    compiled = keep_compiled(results)
     from sweep.bench.scaling import timed
     from sweep.data import open_dataset
     from sweep.devices import prepare
@@ -94,6 +94,8 @@ def _train(
 
     dataset = open_dataset(experiment.data)
     program = Program(experiment, dataset, prepare(1, threads))
+    if compiled:
+        compile_once(program, compiled)
     program.load(program.network.initial(0))
     epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
     rounds = timed(program, epoch, None, program.steps)

@@ -196,7 +196,7 @@ def packing_(
     with Work("packing", len(set(per_gpu)), quiet=json_) as work:
         for count in sorted(set(per_gpu)):
             work.at(len(rows), f"{count} at a time")
-            rows.append(pack(asked, results / "compiled", count, seconds))
+            rows.append(pack(asked, results, count, seconds))
             path = packing.record(results, rows[-1:])  # at once: more of them may not fit
     several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
     if json_:

@@ -14,6 +14,7 @@ from slurm.sbatch import Job
 from sweep import progress
 from sweep.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
 from sweep.errors import Refused
+from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import collect
 from sweep.graph.state import cost_of, epochs_left, forecast, missing, predicted_seconds
@@ -59,7 +60,8 @@ def plan(
         slug: seconds * (so_far.ratio if so_far else 1.0)
         for slug, seconds in (predicted_seconds(home, on_each) or {}).items()
     }
-    left = {training.name: epochs_left(home, training) for training in missing(home)}
+    lacking = home.missing_points()
+    left = {training.name: epochs_left(home, training, lacking.get(training.name, ())) for training in missing(home)}
     rows = [
         Planned(
             task=training.slug,
@@ -116,14 +118,13 @@ def plan(
 
 
 def _say_replays(home: Home) -> None:
-    """Finished trainings that did not keep a point this experiment starts from."""
-    for training in home.graph:
-        if points := home.missing_points(training):
-            words = ", ".join(map(str, points))
-            console.print(
-                f"{training.slug}: its weights at {words} were not kept; it will be trained again up to there, and "
-                "refused if it comes out different"
-            )
+    """Finished trainings whose weights at a point are wanted and not there."""
+    for name, points in home.missing_points().items():
+        words = ", ".join(in_order(map(str, points)))
+        console.print(
+            f"{home.training(name).slug}: its weights at {words} are not there; it will be trained again up to there, "
+            "and refused if it comes out different"
+        )
 
 
 def scripts(home: Home, chain: list[Job]) -> None:

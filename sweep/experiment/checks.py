@@ -10,7 +10,7 @@ from sweep.experiment.fields import Experiment
 from sweep.experiment.point import END
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-RESERVED = ("trainings", "masks", "compiled", "slurm", "reference")  # folders beside those of experiments
+RESERVED = ("trainings", "masks", "compiled", "autotuned", "slurm", "reference")  # folders beside those of experiments
 
 
 def check(e: Experiment) -> None:

@@ -58,14 +58,16 @@ LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "
 def in_order(points: Iterable[str], per_epoch: int = 0) -> list[str]:
     """Rewind points as they come in training; where the steps of an epoch are not known, steps before epochs.
 
-    >>> in_order(["10ep", "500it", "1ep", "0"])
-    ['0', '500it', '1ep', '10ep']
+    >>> in_order(["end", "10ep", "500it", "1ep", "0"])
+    ['0', '500it', '1ep', '10ep', 'end']
     >>> in_order(["10ep", "500it", "1ep", "0"], per_epoch=390)
     ['0', '1ep', '500it', '10ep']
     """
     found = {text: point(text) for text in points}
 
     def place(text: str) -> tuple[int, int]:
+        if found[text] == END:
+            return 2, 0
         epochs = found[text].unit == "ep" and found[text].count > 0
         count = found[text].count * (per_epoch or 1) if epochs else found[text].count
         return (0 if per_epoch else int(epochs)), count

@@ -89,18 +89,22 @@ class Home:
         """Whether it is done, and its weights of a point are there."""
         return (self.folder(training) / "result.json").exists() and self.snapshot(training, at).exists()
 
-    def missing_points(self, training: Training) -> list[Point]:
-        """Points of a finished training that were not kept and that something starts from that is not done.
+    def missing_points(self) -> dict[str, list[Point]]:
+        """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
 
-        Not the end: trained again, it would be another one on a GPU, under the masks of the first.
+        To be trained again for weights that it has lost counts too.
         """
-        wanted = [at for at in self.graph.points_of(training) if at != END]
-        if not wanted or not (self.folder(training) / "result.json").exists():
-            return []
-        lacking = [at for at in wanted if not self.snapshot(training, at).exists()]
-        users = [one for one in self.graph if not self.done(one)] if lacking else []
-        asked = {at for one in users for need, at in one.uses if need.name == training.name}
-        return [at for at in lacking if at in asked]
+        out: dict[str, list[Point]] = {}
+        for training in reversed(self.graph.trainings):  # what others come from stands before them
+            if self.done(training) and training.name not in out:
+                continue
+            made = training.mask is not None and self.mask(training.mask.as_made).exists()
+            for need, at in training.starts if made else training.uses:
+                if at in out.get(need.name, ()) or not (self.folder(need) / "result.json").exists():
+                    continue
+                if not self.snapshot(need, at).exists():
+                    out.setdefault(need.name, []).append(at)
+        return out
 
 
 RESULT: files.Shape = {  # what others ask of result.json

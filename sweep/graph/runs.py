@@ -1,6 +1,6 @@
 """Which run of a training another one came from.
 
-A name says what is trained, not which run of it: trained a second time on a GPU, it ends with other weights. So
+A name says what is trained, not which run of it: trained a second time on another GPU, it ends with other weights. So
 result.json has `run`, a hash of its own final weights, and `runs`, those of the trainings it came from. Where one of
 these was trained again and came out different, what the first run led to is not shown beside it.
 """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from sweep import files
+from sweep.experiment import Point
 from sweep.graph import claim
 from sweep.graph.home import REASON, RESULT, Home, steps_per_epoch
 from sweep.graph.training import Training
@@ -59,19 +61,19 @@ def states(home: Home) -> list[State]:
 
 def missing(home: Home) -> list[Training]:
     """What is not done, and what is done but did not keep a point that others start from; in the order of the plan."""
-    there = _folders(home)
+    there, lacking = _folders(home), home.missing_points()
     return [
         training
         for training in home.graph
-        if training.name not in there or not home.done(training) or home.missing_points(training)
+        if training.name not in there or not home.done(training) or training.name in lacking
     ]
 
 
-def epochs_left(home: Home, training: Training) -> float:
+def epochs_left(home: Home, training: Training, lacking: Sequence[Point] = ()) -> float:
     """Of one that is missing. From its checkpoint it goes on; where it is done and lacks points, it is trained again up
     to the last of them."""
     folder = home.folder(training)
-    if lacking := home.missing_points(training):
+    if lacking:
         steps, epochs = steps_per_epoch(folder), training.recipe.epochs
         return math.ceil(max(at.step(steps, epochs) for at in lacking) / steps) - (epochs - training.epochs)
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []

@@ -186,13 +186,16 @@ class Training(_Value):
         """The trainings that must be done before it."""
         return tuple({one.name: one for one, _ in self.uses}.values())
 
+    @property
+    def starts(self) -> tuple[tuple[Training, Point], ...]:
+        """The weights of other trainings that it begins with."""
+        return ((self.start.of, self.start.at),) if self.start.of else ()
+
     @cached_property
     def uses(self) -> tuple[tuple[Training, Point], ...]:
-        """The weights it needs of other trainings."""
-        out = [(self.start.of, self.start.at)] if self.start.of else []
-        if self.mask and not self.mask.at_start:
-            out.append((self.mask.of, self.mask.method.at))
-        return tuple(out)
+        """The weights it needs of other trainings: these, and those its mask is found in."""
+        found = ((self.mask.of, self.mask.method.at),) if self.mask and not self.mask.at_start else ()
+        return self.starts + found
 
     @cached_property
     def generation(self) -> int:
@@ -232,9 +235,13 @@ class Line(Training):
     def slug(self) -> str:
         return "-".join(["instability", *_of_mask(self)]) + f"-k{self.begin}-seed{self.origin}"
 
+    @property
+    def starts(self) -> tuple[tuple[Training, Point], ...]:
+        return tuple((one, END) for one in self.ends)
+
     @cached_property
     def uses(self) -> tuple[tuple[Training, Point], ...]:
-        return tuple((one, END) for one in self.ends)
+        return self.starts
 
     @property
     def epochs(self) -> float:

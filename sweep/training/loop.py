@@ -117,8 +117,8 @@ def replay(
 ) -> dict[int, Weights]:
     """The weights at the wanted steps of a training that was done before and did not keep them.
 
-    `losses`: of its epochs, as it recorded them. Where one comes out different, this is another training: sums on a GPU
-    have no fixed order, rounding grows, and within some epochs the weights have nothing in common but their seed.
+    `losses`: of its epochs, as it recorded them. Where one comes out different, this is another training: other kernels
+    on a GPU round differently, that grows, and within some epochs the weights have nothing in common but their seed.
     """
     found: dict[int, Weights] = {}
     watch = Watch(points=frozenset(wanted), reached=lambda step: found.update({step: program.weights()}))

@@ -14,7 +14,7 @@ from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
-from sweep.experiment.point import LADDER
+from sweep.experiment.point import LADDER, in_order
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
 from sweep.graph.runs import Runs, run_of
@@ -48,26 +48,34 @@ def run_training(
 def replay_points(
     home: Home, program: Program, training: Training, mask: Found | None, wanted: list[Point], quiet: bool
 ) -> None:
-    """Weights of points that a finished training did not keep: it is trained again up to the last of them."""
-    folder, words = home.folder(training), ", ".join(map(str, wanted))
-    start = start_of(home, training, program.network, program.steps, mask)
-    steps = {at.step(program.steps, program.recipe.epochs) for at in wanted}
-    total = program.recipe.epochs * program.steps
-    if max(steps) >= total:
-        raise Refused(f"{training.slug}: {words} lies after its end ({total} steps); expected an earlier point")
-    lost = f"{training.slug}: its weights at {words} were not kept"
+    """Weights that a finished training did not keep, or lost: it is trained again up to the last of them."""
+    folder, words = home.folder(training), ", ".join(in_order(map(str, wanted)))
+    lost = f"{training.slug}: its weights at {words} are not there"
     kept = (
         f"expected a point it kept ({', '.join(f'{step}it' for step in kept_steps(folder)) or 'none'}) or another seed"
     )
     losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder) if "train_loss" in line}
+    last = max(losses, default=0)  # epochs that it trained: with recipe.stop_at perhaps not all
+    between = {at.step(program.steps, program.recipe.epochs) for at in wanted if at != END}
+    if max(between, default=0) >= program.recipe.epochs * program.steps:
+        raise Refused(f"{training.slug}: {words} lies after its end ({program.recipe.epochs} epochs of {program.steps} "
+                      "steps); expected an earlier point")  # fmt: skip
+    steps = between | ({last * program.steps} if END in wanted else set())
+    start = start_of(home, training, program.network, program.steps, mask)
     if not set(range(1 + start.step // program.steps, 1 + math.ceil(max(steps) / program.steps))) <= set(losses):
         raise Refused(f"{lost}, nor its losses up to there, to compare a second training with; {kept}")
     try:
         found = replay(program, start, f"{training.slug}, again up to {words}", steps, losses, quiet)
+        final = program.final_weights()
+        if END in wanted and Runs(home.pool).there(training.name) not in (None, run_of(final)):
+            raise Other("other weights at its end")
     except Other as other:
-        raise Refused(f"{lost}, and trained again it is another training, as on most GPUs ({other}); {kept}") from None
-    for step, weights in found.items():
-        _keep(home, program, training, step, weights)
+        same = "on a GPU the same only with autotuned/ of its results, the same kind of GPU and driver"
+        raise Refused(f"{lost}, and trained again it is another training ({other}; {same}); {kept}") from None
+    for step in between:
+        _keep(home, program, training, step, found[step])
+    if END in wanted:
+        _keep(home, program, training, END, final)
 
 
 def start_of(home: Home, training: Training, network: Network, steps: int, mask: Found | None) -> Start:

@@ -17,6 +17,7 @@ from models import Network, Weights
 from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
 from sweep.experiment import Point
+from sweep.experiment.point import in_order
 from sweep.graph import claim
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found, can_make, make_mask
@@ -27,7 +28,7 @@ from sweep.progress import console
 from sweep.pruning.masks import emptied
 from sweep.pruning.scores import Gradients
 from sweep.tracking.runs import track_weights, tracked
-from sweep.training.compiled import compile_all, keep_compiled
+from sweep.training.compiled import compile_once, keep_compiled
 from sweep.training.schedule import most_devices
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
@@ -83,7 +84,7 @@ class Worker:
         """The program that trains it, and the fingerprint of its data."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
-            keep_compiled(self.home.pool / "compiled")
+            compiled = keep_compiled(self.home.pool)
             from sweep.data import open_dataset
             from sweep.data.fingerprint import fingerprint
             from sweep.devices import first, prepare
@@ -96,6 +97,8 @@ class Worker:
             program = Program(training, dataset, replace(devices, sharing=self.per_gpu))
             if not self.quiet:
                 console.print(str(program))
+            if compiled:
+                compile_once(program, compiled)
             self._program = key, program, fingerprint(dataset, training.data)
         return self._program[1], self._program[2]
 
@@ -103,7 +106,7 @@ class Worker:
         """Compile ahead for others, where there is a GPU to compile for."""
         if not gpu_name():
             return False
-        compile_all(self.program(self.home.graph.trainings[-1])[0])
+        self.program(self.home.graph.trainings[-1])
         return True
 
     def perform(self, task: str) -> None:
@@ -111,7 +114,7 @@ class Worker:
         home, training = self.home, self.home.training(task)
         folder = home.folder(training)
         if home.done(training):
-            if wanted := home.missing_points(training):
+            if wanted := home.missing_points().get(training.name):
                 self._replay(training, wanted)
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
@@ -145,8 +148,8 @@ class Worker:
                     track_weights(home, training, tracker)
 
     def _replay(self, training: Training, wanted: list[Point]) -> None:
-        points = ", ".join(map(str, wanted))
-        console.print(f"{training.slug}: its weights at {points} were not kept; it is trained again up to there")
+        points = ", ".join(in_order(map(str, wanted)))
+        console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
         from sweep.work.start import replay_points
 
         replay_points(self.home, self.program(training)[0], training, self._mask(training), wanted, self.quiet)
