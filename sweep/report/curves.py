@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any
@@ -79,14 +80,17 @@ def curves(
     import altair as alt
 
     remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
-    accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
+    accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), ""
+    if bottom := frame(points):
+        accuracy = accuracy.scale(zero=False, domainMin=bottom)
+        below = f"below the frame: {_outside(points, bottom)}"
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
     shapes = [SHAPES[place[line][0] % len(SHAPES)] for line in present]
     colour = alt.Color("line:N", title=None).scale(domain=present)
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=colour)
-    lines = base.mark_line(point={"size": 45, "filled": True}).encode(
+    lines = base.mark_line(point={"size": 45, "filled": True}, clip=True).encode(
         y=accuracy,
         strokeDash=alt.StrokeDash("control:N", legend=None).scale(domain=[False, True]),
         shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # in the legend with the colour
@@ -103,20 +107,45 @@ def curves(
     layers = [lines]
     if any("low" in point for point in points):
         layers.append(
-            base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+            base.mark_rule(clip=True)
+            .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
+            .transform_filter("isValid(datum.low)")
         )
     if dense:
         layers += across(dense)
     if others:
         layers += _published(others, remaining)
-    return alt.layer(*layers).properties(width=520, height=340, title=title).configure_legend(labelLimit=320)
+    heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
+    return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
+
+
+def frame(points: list[dict[str, Any]]) -> float | None:
+    """Where the axis begins, if a control lies so low that the tickets' curves would become one; None: show all.
+
+    >>> frame([{"accuracy": top1, "control": top1 < 50} for top1 in (92.0, 88.0, 10.0)])
+    84.0
+    """
+    shown = [point["accuracy"] for point in points if not point["control"]]
+    if not shown:
+        return None
+    bottom = math.floor(min(shown) - max(max(shown) - min(shown), 1.0))
+    return float(bottom) if min(point["accuracy"] for point in points) < bottom else None
+
+
+def _outside(points: list[dict[str, Any]], bottom: float) -> str:
+    out: dict[str, list[str]] = {}
+    for point in sorted(points, key=lambda point: -point["remaining"]):
+        if point["accuracy"] < bottom:
+            name = point["line"].removeprefix("control: ")
+            out.setdefault(name, []).append(f"{point['accuracy']:.1f} % with {point['remaining']:.3g} % left")
+    return "; ".join(f"{name}: {', '.join(each)}" for name, each in out.items())
 
 
 def across(dense: list[float]) -> list[Any]:
     """The dense network's accuracy as a line with its name."""
     import altair as alt
 
-    whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense network"}]))
+    whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
     whole = whole.encode(y="accuracy:Q")
     return [whole.mark_rule(strokeDash=[2, 2]), whole.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
 

@@ -188,7 +188,7 @@ def test_the_figures_are_pictures_that_can_be_printed(unfinished):
 def test_the_figures_say_what_they_show(unfinished):
     write_report(unfinished)
     accuracy, heat = (svg_words(unfinished.report / f"{name}.svg") for name in ("accuracy", "heatmap"))
-    for words in ("small", "dense network", "ticket, rewound to 0", "ticket, rewound to 2ep"):
+    for words in ("small", "dense", "ticket, rewound to 0", "ticket, rewound to 2ep"):
         assert words in accuracy
     assert not any("shuffled" in words for words in accuracy)  # none is done
     for words in ("small", "dense network: 75.00 %", "70.00", "80.00", "50 %"):
@@ -250,6 +250,16 @@ def test_the_curves_have_the_dense_network_across_when_it_is_known():
     assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
     (value,) = with_dense["layer"][1]["data"]["values"]
     assert value["accuracy"] == pytest.approx(75.0)
+
+
+def test_a_control_far_below_does_not_press_the_tickets_together():
+    """The axis begins where the tickets can be told apart, and the figure says what lies below it."""
+    tickets = [row(top1=0.92), row(top1=0.88, density=0.02, quantile=0.98)]
+    near = curves(averaged([*tickets, row("fresh", 0.85)]), [], "title").to_dict()
+    assert near["title"] == "title" and "domainMin" not in near["layer"][0]["encoding"]["y"]["scale"]
+    far = curves(averaged([*tickets, row("random", 0.1, density=0.02, quantile=0.98)]), [], "title").to_dict()
+    assert far["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 84.0 and far["layer"][0]["mark"]["clip"]
+    assert far["title"]["subtitle"] == "below the frame: random mask, from 0: 10.0 % with 2 % left"
 
 
 def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
