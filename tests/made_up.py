@@ -70,10 +70,10 @@ def fail(home: Home, task: str, reason: str) -> Path:
     return folder
 
 
-def epochs(folder: Path, count: int, seconds: float = 2.0) -> None:
+def epochs(folder: Path, count: int, seconds: float = 2.0, **more) -> None:
     """The metrics of `count` epochs, each of `seconds` with half a second of evaluation."""
     for epoch in range(1, count + 1):
-        files.append_metrics(folder, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5})
+        files.append_metrics(folder, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5} | more)
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -42,7 +42,7 @@ def state_of(home: Home, training: Training) -> State:
     epoch = lines[-1]["epoch"] if lines else 0
     if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
-    left = (epochs - epoch) * _median_seconds(lines) if lines else None
+    left = (epochs - epoch) * median(map(_seconds, lines)) if lines else None
     if begun and claim.works(folder, begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (folder / "checkpoint.h5").exists():
@@ -87,13 +87,16 @@ def _folders(home: Home) -> set[str]:
 
 
 def epoch_seconds(home: Home) -> float | None:
-    """Median time of an epoch of the dense runs, evaluation included; None before it was measured."""
+    """Median time of an epoch of the dense runs, evaluation included; of n trainings on a GPU each takes 1/n of it.
+
+    None before it was measured.
+    """
     lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
-    return _median_seconds(lines) if lines else None
+    return median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines) if lines else None
 
 
-def _median_seconds(lines: list[dict[str, Any]]) -> float:
-    return median(line["seconds"] + line["evaluation_seconds"] for line in lines)
+def _seconds(line: dict[str, Any]) -> float:
+    return float(line["seconds"] + line["evaluation_seconds"])
 
 
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
@@ -124,20 +127,19 @@ class Forecast:
     def __str__(self) -> str:
         off = f"{abs(self.ratio - 1):.0%} {'more' if self.ratio > 1 else 'less'}"
         each, said = duration(self.took / self.trainings), duration(self.predicted / self.trainings)
-        return f"{self.trainings} finished tickets and controls took {each} each, {off} than the {said} predicted"
+        took = f"{self.trainings} finished tickets and controls took {each} of a device each"
+        return f"{took}, {off} than the {said} predicted"
 
 
 def forecast(home: Home) -> Forecast | None:
-    """Of trainings on as many devices as the dense run had, and as many beside them; None before one was done."""
+    """Of trainings on as many devices as the dense run had; None before one was done."""
     predicted, there, devices = predicted_seconds(home) or {}, _folders(home), _dense_devices(home)
-    dense = [files.read_json_if_there(home.folder(one) / "result.json", RESULT) for one in home.graph.dense]
-    sharing = {_sharing(result) for result in dense if result}
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
             result = files.read_json_if_there(home.folder(training) / "result.json", RESULT)
-            if result and result["devices"] == devices and result.get("seconds") and _sharing(result) in sharing:
-                pairs.append((result["seconds"], predicted[training.slug]))
+            if result and result["devices"] == devices and result.get("seconds"):
+                pairs.append((device_seconds(result) / devices, predicted[training.slug]))
     return Forecast(len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs)) if pairs else None
 
 
@@ -157,10 +159,6 @@ class Cost:
 
     def _money(self, hours: float) -> str:
         return f" ({hours * self.price:,.2f})" if self.price else ""
-
-
-def _sharing(result: dict[str, Any]) -> int:
-    return int(result.get("trainings_per_gpu", 1))
 
 
 def device_seconds(result: dict[str, Any]) -> float:

@@ -126,7 +126,16 @@ def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):
     assert [row["seconds"] for row in found["trainings"]] == [None, 100.0, 100.0, 50.0, 50.0]
     _, said, _ = lottery("plan", "small")
     assert "3 min 20 s one after the other at the finished tickets' speed" in said
-    assert "1 finished tickets and controls took 1 min 40 s each, 25% more than the 1 min 20 s predicted" in said
+    assert "1 finished tickets and controls took 1 min 40 s of a device each, 25% more than the 1 min 20 s " in said
+
+
+def test_a_forecast_of_trainings_that_shared_a_gpu_goes_by_their_share(home, lottery):
+    """The dense run had it alone for most of its epochs; five tickets at a time take longer and cost no more."""
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4, seconds=19.5, trainings_on_gpu=1)
+    shared = {"seconds": 400.0, "trainings_per_gpu": 5, "gpu_seconds": 72.0}
+    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, **shared)
+    _, said, _ = lottery("plan", "small", "--json")
+    assert json.loads(said)["forecast"] == {"trainings": 1, "took": 72.0, "predicted": 80.0}
 
 
 def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, lottery):
