@@ -6,8 +6,8 @@ TensorFlow version.
 
 Choices. Where several kernels could do an operation, XLA takes the one that was fastest just then (autotuning), which
 is most of the time that compiling takes. Another process chooses others, and they round differently. With the choices
-kept, a training is the same to the bit on the same kind of GPU, also where its program has to be compiled again. They
-are small: 63 kB for MobileNetV2. One process compiles at a time, so that its program is that of the choices on record.
+kept, the program is the same where it has to be compiled again (results/README.md: two epochs, to the bit). They are
+small: 30 kB for MobileNetV2. One process compiles a program at a time, so that it is that of the choices on record.
 """
 
 from __future__ import annotations
