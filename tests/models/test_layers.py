@@ -134,7 +134,7 @@ def test_in_bfloat16_a_widening_convolution_is_as_exact_as_the_plain_one(monkeyp
     true = computed("plain", layers, x, weights, 0.5)
     plain, shaped = away("plain"), away("shaped")
     pairs = [(round(ours, 6), round(theirs, 6)) for ours, theirs in zip(shaped, plain, strict=True)]
-    assert all(ours < 1.5 * theirs + 1e-4 for ours, theirs in pairs), pairs  # the library's own rounding is the machine's
+    assert all(ours < 1.5 * theirs + 1e-4 for ours, theirs in pairs), pairs  # the library rounds as its processor does
 
 
 NETWORKS = {
