@@ -20,7 +20,7 @@ from slurm.sbatch import Job
 from sweep import lock
 from sweep.errors import Refused
 from sweep.graph import claim
-from sweep.graph.home import Home
+from sweep.graph.home import AGAIN, Home
 from sweep.graph.state import missing, predicted_seconds
 from sweep.graph.training import Training
 from sweep.progress import Work, console
@@ -84,8 +84,8 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
         chain = _chain(home, wanted)
         sbatch.write_scripts(home.root, chain)  # to be read; what runs is the same
         for training in wanted.trainings:
-            if not home.done(training):
-                claim.forgive(home.folder(training))  # whoever submits it again gives it a new chance
+            folder = home.folder(training)  # whoever submits it again gives it a new chance
+            claim.forgive(folder / AGAIN if home.done(training) else folder)
         done: list[tuple[Job, str]] = []
         try:
             for job in chain:
@@ -218,7 +218,8 @@ def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | No
     coming = {training.name for training in open_ if training.slug in live}
     for training in open_:  # parents come first
         chosen = training.slug not in live and (only is None or training.slug in only)
-        if chosen and all(need.name not in lacking or need.name in coming for need in training.needs):
+        after = home.waits_for(training) if chosen else ()
+        if chosen and all(need.name not in lacking or need.name in coming for need in after):
             to_come[training.name] = training
             coming.add(training.name)
     masks = [

@@ -28,6 +28,7 @@ class Ready:
     def __init__(self, home: Home, only: Collection[str] | None = None) -> None:
         self.home = home
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
+        self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
         self.failures: list[Failure] = []
         self._given: set[str] = set()
@@ -39,7 +40,7 @@ class Ready:
         now = time.monotonic()
         for name, training in self.waiting.items():
             free = name not in self._given and self._not_before.get(name, 0.0) <= now
-            if free and not any(need.name in self.waiting for need in training.needs):
+            if free and not any(need in self.waiting for need in self._after[name]):
                 self._given.add(name)
                 return training.slug
         return None
@@ -68,7 +69,7 @@ class Ready:
 
     def _drop(self, names: set[str]) -> None:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
-            if any(need.name in names and not self.home.has(need, at) for need, at in training.uses):
+            if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
                 del self.waiting[training.name]
 

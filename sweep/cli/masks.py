@@ -16,6 +16,7 @@ from sweep import files, progress
 from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.cli.say import failed
 from sweep.errors import Refused
+from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found
 from sweep.graph.training import Mask, Training
@@ -48,7 +49,7 @@ def masks(
     if json_:
         print(json.dumps([_counted(mask, found_in(home, mask)) for mask in made(home)], indent=1))
         return 0
-    failures = list[Failure]()
+    failures, lacking = list[Failure](), home.missing_points()
     for training in home.graph.dense:
         if not home.done(training):  # why, is on record beside it
             failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
@@ -57,6 +58,10 @@ def masks(
             summary(home, training)
         except Refused as error:
             failures.append(Failure(training.slug, str(error), refused=True))
+            continue
+        if END in lacking.get(training.name, ()):
+            said = "its weights at end are not there for some of its masks; lottery sweep trains it again"
+            failures.append(Failure(training.slug, said))
     some = len(failures) < len(home.graph.dense)
     worker = Worker(home)
     worker.skip_collapsed()

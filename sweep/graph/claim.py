@@ -55,7 +55,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
     """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
     before = read(folder)
     if before is not None and alive_elsewhere(folder, before):
-        raise Busy(f"{folder.name}: process {before.pid} on {before.host} trains it now")
+        raise Busy(f"{_named(folder)}: process {before.pid} on {before.host} trains it now")
     reached = _reached(folder)
     further = before is None or before.reached != reached
     claim = Claim(
@@ -92,7 +92,7 @@ def _write_first(path: Path, claim: Claim) -> None:
     finally:
         beside.unlink()
     if linked is False:
-        raise Busy(f"{path.parent.name}: another process began it at this moment")
+        raise Busy(f"{_named(path.parent)}: another process began it at this moment")
     if linked is None:
         files.write_json(path, asdict(claim))
 
@@ -117,7 +117,7 @@ def check(folder: Path, claim: Claim) -> None:
     now = read(folder)
     if now is None or now.owner != claim.owner:
         where = f" on {now.host}" if now else ""
-        raise Interrupted(f"{folder.name}: begun again elsewhere{where}; this process leaves it alone")
+        raise Interrupted(f"{_named(folder)}: begun again elsewhere{where}; this process leaves it alone")
 
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
@@ -163,6 +163,11 @@ def works(folder: Path, claim: Claim) -> bool | None:
     if (claim.host, claim.kernel) != (_host(), _kernel()):
         return None
     return bool(claim.born) and _born(claim.pid) == claim.born
+
+
+def _named(folder: Path) -> str:
+    """By the training, also where it is trained again in a folder within its own."""
+    return folder.name if folder.parent.name == "trainings" else folder.parent.name
 
 
 def _touched(folder: Path) -> float:

@@ -19,6 +19,8 @@ from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Training
 from sweep.progress import console
 
+AGAIN = "again"  # in the folder of a finished training: trained once more for weights it has lost
+
 
 class Home:
     """The folder of one experiment, and the pool beside it."""
@@ -85,26 +87,54 @@ class Home:
                 console.print(f"{error}; what it asks of {training.slug} is not kept")
         return out
 
+    def reads(self, training: Training) -> list[tuple[Training, Point]]:
+        """The weights of other trainings that it would read now: those it starts from and, where its mask is not made,
+        those that is found in."""
+        out = list(training.starts)
+        mask = training.mask.as_made if training.mask and training.uses != training.starts else None
+        while mask and not mask.at_start and not self.mask(mask).exists():
+            out.append((mask.of, mask.method.at))
+            mask = mask.within
+        return out
+
+    def lost(self, training: Training) -> list[tuple[Training, Point]]:
+        """Of these, those of finished trainings whose weights are not there."""
+        return [(need, at) for need, at in self.reads(training) if self._recorded(need) and not self.has(need, at)]
+
+    def waits_for(self, training: Training) -> list[Training]:
+        """The trainings it comes from that are not done, or whose weights it reads and are not there."""
+        lost = {need.name for need, at in self.reads(training) if not self.has(need, at)}
+        return [need for need in training.needs if need.name in lost or not self.done(need)]
+
     def has(self, training: Training, at: Point) -> bool:
         """Whether it is done, and its weights of a point are there."""
-        return (self.folder(training) / "result.json").exists() and self.snapshot(training, at).exists()
+        return self._recorded(training) and self.snapshot(training, at).exists()
 
     def missing_points(self) -> dict[str, list[Point]]:
         """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
 
         To be trained again for weights that it has lost counts too.
         """
+        folders = {path.name for path in (self.pool / "trainings").glob("*")}
+        if not folders:
+            return {}
+        there: dict[tuple[str, Point], bool] = {}  # one look at each, for thousands of tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # what others come from stands before them
-            if self.done(training) and training.name not in out:
+            if training.name in folders and training.name not in out and self.done(training):
                 continue
-            made = training.mask is not None and self.mask(training.mask.as_made).exists()
-            for need, at in training.starts if made else training.uses:
-                if at in out.get(need.name, ()) or not (self.folder(need) / "result.json").exists():
-                    continue
-                if not self.snapshot(need, at).exists():
+            if not any(need.name in folders for need in training.needs):
+                continue
+            for need, at in self.reads(training):
+                key = (need.name, at)
+                if key not in there:
+                    there[key] = self.has(need, at)
+                if not there[key] and at not in out.get(need.name, ()) and self._recorded(need):
                     out.setdefault(need.name, []).append(at)
         return out
+
+    def _recorded(self, training: Training) -> bool:
+        return (self.folder(training) / "result.json").exists()
 
 
 RESULT: files.Shape = {  # what others ask of result.json

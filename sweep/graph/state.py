@@ -10,8 +10,9 @@ from typing import Any
 
 from sweep import files
 from sweep.experiment import Point
+from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import REASON, RESULT, Home, steps_per_epoch
+from sweep.graph.home import AGAIN, REASON, RESULT, Home, steps_per_epoch
 from sweep.graph.training import Training
 from sweep.progress import duration
 
@@ -30,32 +31,38 @@ class State:
     seconds_left: float | None = None  # of a begun training, at the speed it had
 
 
-def state_of(home: Home, training: Training) -> State:
+def state_of(home: Home, training: Training, lacking: Sequence[Point] = ()) -> State:
+    """`lacking`: points of a finished training whose weights are wanted and not there, so that it is trained again."""
     task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
-    begun = claim.read(folder)
+    place = folder / AGAIN if lacking else folder
+    begun = claim.read(place)
     starts = begun.starts if begun else 0
-    if result := files.read_json_if_there(folder / "result.json", RESULT):
+    if not lacking and (result := files.read_json_if_there(folder / "result.json", RESULT)):
         return State(task, "done", epochs, top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
-    lines = files.read_metrics(folder)
+    lines = files.read_metrics(place)
     epoch = lines[-1]["epoch"] if lines else 0
     if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
     left = (epochs - epoch) * median(map(_seconds, lines)) if lines else None
-    if begun and claim.works(folder, begun):
+    if begun and claim.works(place, begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
-    if begun or (folder / "checkpoint.h5").exists():
+    if begun or (place / "checkpoint.h5").exists():
         return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)
-    return State(task, "waiting", epoch)
+    return State(task, "waiting", epoch, f"done, but its weights at {_words(lacking)} are not there" if lacking else "")
+
+
+def _words(points: Sequence[Point]) -> str:
+    return ", ".join(in_order(map(str, points)))
 
 
 def states(home: Home) -> list[State]:
     """Of every training, in the order of the plan."""
-    there = _folders(home)
+    there, lacking = _folders(home), home.missing_points()
     return [
-        state_of(home, training) if training.name in there else State(training.slug, "waiting", 0)
-        for training in home.graph
+        state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
+        for one in home.graph
     ]
 
 
@@ -72,12 +79,14 @@ def missing(home: Home) -> list[Training]:
 def epochs_left(home: Home, training: Training, lacking: Sequence[Point] = ()) -> float:
     """Of one that is missing. From its checkpoint it goes on; where it is done and lacks points, it is trained again up
     to the last of them."""
-    folder = home.folder(training)
+    folder, until = home.folder(training), float(training.recipe.epochs)
+    begins = until - training.epochs
     if lacking:
-        steps, epochs = steps_per_epoch(folder), training.recipe.epochs
-        return math.ceil(max(at.step(steps, epochs) for at in lacking) / steps) - (epochs - training.epochs)
+        steps, trained = steps_per_epoch(folder), files.read_metrics(folder)
+        end = trained[-1]["epoch"] if trained else training.recipe.epochs  # with recipe.stop_at perhaps not all
+        until, folder = math.ceil(max(at.step(steps, end) for at in lacking) / steps), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
-    return training.recipe.epochs - lines[-1]["epoch"] if lines else training.epochs
+    return until - (lines[-1]["epoch"] if lines else begins)
 
 
 def _folders(home: Home) -> set[str]:
@@ -170,7 +179,7 @@ def device_seconds(result: dict[str, Any]) -> float:
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take: an epoch as much as those of
     the finished tickets and controls, or before there are any as those of the dense runs."""
-    left, there = 0.0, _folders(home)
+    left, there, lacking = 0.0, _folders(home), home.missing_points()
     spent, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of dense runs, of the others
     for training in home.graph:
         path = home.folder(training) / "result.json"
@@ -179,6 +188,7 @@ def cost_of(home: Home) -> Cost:
             dense = training.kind == "dense"
             spent[dense] += device_seconds(result) / 3600
             epochs[dense] += training.epochs if result.get("seconds") else 0.0
+            left += epochs_left(home, training, lacking[training.name]) if training.name in lacking else 0.0
         elif training.name not in there:
             left += training.epochs
         elif not home.skipped(training):

@@ -80,10 +80,12 @@ def curves(
     import altair as alt
 
     remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
-    accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), ""
-    if bottom := frame(points):
+    accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
+    beside = [100 * mean(dense)] if dense else []
+    beside += [100 * one.least for one in others]
+    if bottom := frame(points, beside):
         accuracy = accuracy.scale(zero=False, domainMin=bottom)
-        below = f"below the frame: {_outside(points, bottom)}"
+        below = _outside(points, bottom)
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
@@ -119,26 +121,33 @@ def curves(
     return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
 
 
-def frame(points: list[dict[str, Any]]) -> float | None:
+def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float | None:
     """Where the axis begins, if a control lies so low that the tickets' curves would become one; None: show all.
 
-    >>> frame([{"accuracy": top1, "control": top1 < 50} for top1 in (92.0, 88.0, 10.0)])
-    84.0
+    >>> frame([{"accuracy": top1, "control": top1 < 50} for top1 in (92.0, 82.0, 10.0)])
+    72.0
     """
     shown = [point["accuracy"] for point in points if not point["control"]]
     if not shown:
         return None
-    bottom = math.floor(min(shown) - max(max(shown) - min(shown), 1.0))
+    least = min([*shown, *beside])
+    bottom = math.floor(least - max(max(shown) - least, 5.0))
     return float(bottom) if min(point["accuracy"] for point in points) < bottom else None
 
 
-def _outside(points: list[dict[str, Any]], bottom: float) -> str:
-    out: dict[str, list[str]] = {}
-    for point in sorted(points, key=lambda point: -point["remaining"]):
+def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
+    """What lies below the frame, a line for each curve."""
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for point in sorted(points, key=lambda point: point["remaining"]):
         if point["accuracy"] < bottom:
-            name = point["line"].removeprefix("control: ")
-            out.setdefault(name, []).append(f"{point['accuracy']:.1f} % with {point['remaining']:.3g} % left")
-    return "; ".join(f"{name}: {', '.join(each)}" for name, each in out.items())
+            lines.setdefault(point["line"].removeprefix("control: "), []).append(point)
+    out = []
+    for name, found in lines.items():
+        accuracies = sorted({f"{point['accuracy']:.1f}" for point in found}, key=float)
+        left = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
+        ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, left)]
+        out.append(f"below the frame: {name}: {ends[0]} % with {ends[1]} % left")
+    return out
 
 
 def across(dense: list[float]) -> list[Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep import files
-from sweep.hardware import gpu_name
+from sweep.hardware import circumstances, gpu_name
 from sweep.lock import alone
 
 if TYPE_CHECKING:
@@ -38,25 +38,43 @@ def keep_compiled(pool: Path) -> Path | None:
     if not (gpu := gpu_name()):
         return None
     kind = re.sub(r"\W+", "-", f"{gpu}-tensorflow-{version('tensorflow')}")
-    programs, choices = pool / "compiled" / kind, pool / "autotuned" / kind
+    # "programs": those of before choices were kept would hide what was chosen for them
+    programs, choices = pool / "compiled" / kind / "programs", pool / "autotuned" / kind
     for (variable, flag), folder in ((PROGRAMS, programs), (CHOICES, choices)):
         flags = os.environ.get(variable, "")
         if flag not in flags:
             folder.mkdir(parents=True, exist_ok=True)
-            os.environ[variable] = f"{flags} {flag}={folder}".strip()
+            value = f'"{folder}"' if " " in str(folder) else f"{folder}"
+            os.environ[variable] = f"{flags} {flag}={value}".strip()
     return programs
 
 
 def compile_once(program: Program, folder: Path) -> None:
     """All that a training will need, unless it is there. Whoever comes while another process compiles waits for it."""
-    words = f"{program}; {program.data}; {program.recipe}"
-    done = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.done"
-    if done.exists():
+    done = folder / f"{_digest(program)}.done"
+    if _there(done):
         return
     with alone(folder / "compiling"):
-        if not done.exists():
+        if not _there(done):
             compile_all(program)
-            files.write_text(done, f"{words}\n")
+            files.write_text(done, f"{program}\n")
+
+
+def _there(done: Path) -> bool:
+    return done.exists() and any(done.parent.glob("*.pb"))
+
+
+def _digest(program: Program) -> str:
+    """Of all that decides what is compiled: the question, this code, the driver, XLA's other flags."""
+    import models
+    import sweep.training
+
+    words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {circumstances()['driver']}".encode())
+    words.update(os.environ.get("XLA_FLAGS", "").encode())
+    for package in (models, sweep.training):
+        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+            words.update(path.read_bytes())
+    return words.hexdigest()[:16]
 
 
 def compile_all(program: Program) -> None:

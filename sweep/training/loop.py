@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,10 @@ def train(
     label: str,
     quiet: bool = False,
     watch: Watch | None = None,
+    epochs: int | None = None,
 ) -> Outcome:
-    """Train from `start` to the end of the recipe, or on from the checkpoint in `folder`."""
-    recipe, checkpoint = program.recipe, folder / "checkpoint.h5"
+    """Train from `start`, or on from the checkpoint in `folder`, to the end of the recipe, or of so many `epochs`."""
+    checkpoint, until = folder / "checkpoint.h5", program.recipe.epochs if epochs is None else epochs
     watch = watch or Watch()
     run = _Run(program, start, folder, label, watch)
     program.load(start.weights, start.mask)
@@ -91,7 +92,7 @@ def train(
         files.trim_metrics(folder, lambda line: False)
         watch.begins(run.at)
         run.tell_point()
-    total = recipe.epochs * program.steps - start.step
+    total = until * program.steps - start.step
     gpus = gpu_ids()[: program.devices.replicas]
     with (
         stoppable() as stop,
@@ -99,47 +100,12 @@ def train(
         counted(gpus) as run.on_gpu,
         watched(gpus) as run.gpu_busy,
     ):
-        while not run.complete:
+        while not run.stopped_early and run.epoch < until:
             run.train_epoch(stop, work, program.steps)
             run.finish_epoch(work)
     outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.trained / program.steps, run.seconds)
     watch.before_writing()  # the caller writes the result
     return outcome
-
-
-def replay(
-    program: Program,
-    start: Start,
-    label: str,
-    wanted: set[int],
-    losses: Mapping[int, float],
-    quiet: bool = False,
-) -> dict[int, Weights]:
-    """The weights at the wanted steps of a training that was done before and did not keep them.
-
-    `losses`: of its epochs, as it recorded them. Where one comes out different, this is another training: other kernels
-    on a GPU round differently, that grows, and within some epochs the weights have nothing in common but their seed.
-    """
-    found: dict[int, Weights] = {}
-    watch = Watch(points=frozenset(wanted), reached=lambda step: found.update({step: program.weights()}))
-    run = _Run(program, start, Path(), label, watch)
-    run.saves = False
-    last = math.ceil(max(wanted) / program.steps)  # to the end of an epoch, where a loss can be compared
-    program.load(start.weights, start.mask)
-    run.tell_point()
-    with stoppable() as stop, Work(label, last * program.steps - start.step, 0, quiet) as work:
-        while run.epoch < last:
-            run.train_epoch(stop, work, program.steps)
-            loss, _ = run.means()
-            run.epoch, run.step = run.epoch + 1, 0
-            if loss != losses[run.epoch]:
-                raise Other(f"train loss of epoch {run.epoch} {loss}, recorded {losses[run.epoch]}")
-            run.tell_point()
-    return found
-
-
-class Other(Exception):
-    """Trained again, it is not the same training."""
 
 
 class _Run:
@@ -148,7 +114,6 @@ class _Run:
     def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
         self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
         self.epoch, self.step = divmod(start.step, program.steps)
-        self.saves = True  # what would be lost otherwise
         self.seconds = 0.0  # of training, all sittings
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
         self.validation: dict[str, float] = {}
@@ -159,10 +124,6 @@ class _Run:
         )  # how many trainings are on its GPUs, this one among them
         self.gpu_busy: Callable[[], float | None] = lambda: None  # share of the time since it was asked before
         self._speed = 0.0  # steps per second, of the last call
-
-    @property
-    def complete(self) -> bool:
-        return self.stopped_early or self.epoch >= self.program.recipe.epochs
 
     @property
     def at(self) -> int:
@@ -276,8 +237,6 @@ class _Run:
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 
     def save(self) -> None:
-        if not self.saves:
-            return
         self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),

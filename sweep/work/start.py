@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,13 @@ from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
-from sweep.experiment.point import LADDER, in_order
+from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
 from sweep.graph.runs import Runs, run_of
 from sweep.graph.training import Training
 from sweep.hardware import circumstances
-from sweep.training.loop import Other, Outcome, Start, Watch, replay, train
+from sweep.training.loop import Outcome, Start, Watch, train
 from sweep.training.program import Program
 
 
@@ -32,50 +31,17 @@ def run_training(
     start = replace(start_of(home, training, program.network, program.steps, mask), data=fingerprint)
     points = frozenset(_points(home, program, training))
     watch = replace(
-        watch, points=points, begins=partial(_drop_later, folder),
-        reached=lambda at: _keep(home, program, training, at, program.weights()),
+        watch, points=points, begins=partial(drop_later, folder),
+        reached=lambda at: keep(folder, program, training, at, program.weights()),
     )  # fmt: skip
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
     final = program.final_weights()
-    _keep(home, program, training, END, final)
+    keep(folder, program, training, END, final)
     result = result_of(outcome, program, training, fingerprint, mask, files.read_metrics(home.folder(training)))
     result |= {"run": run_of(final), "runs": runs}
     files.write_json(folder / "result.json", result)
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)
-
-
-def replay_points(
-    home: Home, program: Program, training: Training, mask: Found | None, wanted: list[Point], quiet: bool
-) -> None:
-    """Weights that a finished training did not keep, or lost: it is trained again up to the last of them."""
-    folder, words = home.folder(training), ", ".join(in_order(map(str, wanted)))
-    lost = f"{training.slug}: its weights at {words} are not there"
-    kept = (
-        f"expected a point it kept ({', '.join(f'{step}it' for step in kept_steps(folder)) or 'none'}) or another seed"
-    )
-    losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder) if "train_loss" in line}
-    last = max(losses, default=0)  # epochs that it trained: with recipe.stop_at perhaps not all
-    between = {at.step(program.steps, program.recipe.epochs) for at in wanted if at != END}
-    if max(between, default=0) >= program.recipe.epochs * program.steps:
-        raise Refused(f"{training.slug}: {words} lies after its end ({program.recipe.epochs} epochs of {program.steps} "
-                      "steps); expected an earlier point")  # fmt: skip
-    steps = between | ({last * program.steps} if END in wanted else set())
-    start = start_of(home, training, program.network, program.steps, mask)
-    if not set(range(1 + start.step // program.steps, 1 + math.ceil(max(steps) / program.steps))) <= set(losses):
-        raise Refused(f"{lost}, nor its losses up to there, to compare a second training with; {kept}")
-    try:
-        found = replay(program, start, f"{training.slug}, again up to {words}", steps, losses, quiet)
-        final = program.final_weights()
-        if END in wanted and Runs(home.pool).there(training.name) not in (None, run_of(final)):
-            raise Other("other weights at its end")
-    except Other as other:
-        same = "on a GPU the same only with autotuned/ of its results, the same kind of GPU and driver"
-        raise Refused(f"{lost}, and trained again it is another training ({other}; {same}); {kept}") from None
-    for step in between:
-        _keep(home, program, training, step, found[step])
-    if END in wanted:
-        _keep(home, program, training, END, final)
 
 
 def start_of(home: Home, training: Training, network: Network, steps: int, mask: Found | None) -> Start:
@@ -105,7 +71,7 @@ def _points(home: Home, program: Program, training: Training) -> set[int]:
     return {step for step in steps if step < total}
 
 
-def _drop_later(folder: Path, step: int) -> None:
+def drop_later(folder: Path, step: int) -> None:
     """What an attempt that was given up had kept beyond it: on a GPU the next one goes elsewhere."""
     for later in kept_steps(folder):
         if later > step:
@@ -113,19 +79,18 @@ def _drop_later(folder: Path, step: int) -> None:
     (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 
-def _keep(home: Home, program: Program, training: Training, at: int | Point, weights: Weights) -> None:
+def keep(folder: Path, program: Program, training: Training, at: int | Point, weights: Weights) -> None:
     """As the weights after `at` steps, or as the final ones."""
-    network, folder = program.network, home.folder(training)
-    final = isinstance(at, Point)
+    network = program.network
     attributes = {
         "training": training.name,
-        "step": program.recipe.epochs * program.steps if final else at,
+        "step": program.recipe.epochs * program.steps if isinstance(at, Point) else at,
         "image_size": network.image_size,
         "channels": network.channels,
         "classes": network.classes,
         "width": training.model.width,
     }
-    path = home.snapshot(training, END) if isinstance(at, Point) else snapshot_at(folder, at)
+    path = folder / "snapshots" / "final.h5" if isinstance(at, Point) else snapshot_at(folder, at)
     files.write_snapshot(path, network, weights, attributes)
 
 

@@ -11,15 +11,15 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models import Network, Weights
 from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
-from sweep.experiment import Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import RESULT, Home
+from sweep.graph.home import AGAIN, RESULT, Home
 from sweep.graph.mask_file import Found, can_make, make_mask
 from sweep.graph.runs import Runs
 from sweep.graph.training import Line, Training
@@ -77,7 +77,7 @@ class Worker:
         self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
         self._program: tuple[object, Program, str] | None = None
-        self._mine: tuple[str, claim.Claim] | None = None  # of the task under way
+        self._mine: tuple[str, Path, claim.Claim] | None = None  # of the task under way
         commit()  # as it is now, when this code was loaded; results say it later
 
     def program(self, training: Training) -> tuple[Program, str]:
@@ -114,12 +114,12 @@ class Worker:
         home, training = self.home, self.home.training(task)
         folder = home.folder(training)
         if home.done(training):
-            if wanted := home.missing_points().get(training.name):
-                self._replay(training, wanted)
+            if training.name in home.missing_points():
+                self._again(training)
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
         mine = claim.take(folder, self.restarts)
-        self._mine = task, mine
+        self._mine = task, folder, mine
         with claim.beating(folder, mine):
             if home.done(training):  # by another process, between the look and the claim
                 return
@@ -128,6 +128,10 @@ class Worker:
             came_from = runs.recorded(training.name) if (folder / "checkpoint.h5").exists() else runs.before(training)
             described = training.described() | {"name": training.name, "runs": came_from}
             files.write_json(folder / "training.json", described)
+            for need, at in home.lost(training):
+                raise Refused(
+                    f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
+                )
             mask = self._mask(training)
             if self._skipped(training, mask):
                 return
@@ -147,12 +151,24 @@ class Worker:
                 if training.kind == "dense":
                     track_weights(home, training, tracker)
 
-    def _replay(self, training: Training, wanted: list[Point]) -> None:
-        points = ", ".join(in_order(map(str, wanted)))
-        console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
-        from sweep.work.start import replay_points
+    def _again(self, training: Training) -> None:
+        """For the weights that it did not keep, or lost, and others want."""
+        home, place = self.home, self.home.folder(training) / AGAIN
+        mine = claim.take(place, self.restarts)
+        self._mine = training.slug, place, mine
+        with claim.beating(place, mine):
+            wanted = home.missing_points().get(training.name)
+            if not wanted:  # another process had them again, between the look and the claim
+                return
+            (home.folder(training) / "failure.json").unlink(missing_ok=True)
+            points = ", ".join(in_order(map(str, wanted)))
+            console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
+            from sweep.work.again import train_again
 
-        replay_points(self.home, self.program(training)[0], training, self._mask(training), wanted, self.quiet)
+            program, fingerprint = self.program(training)
+            check_data(home, training, fingerprint)
+            check, mask = partial(claim.check, place, mine), self._mask(training)
+            train_again(home, program, training, mask, fingerprint, wanted, check, self.quiet)
 
     def _mask(self, training: Training) -> Found | None:
         """Its mask; None also where the training it would be found in was skipped."""
@@ -211,9 +227,8 @@ class Worker:
 
     def _failed(self, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
         """A copy that was superseded says nothing of its successor."""
-        folder = self.home.folder_of(task)
         if self._mine and self._mine[0] == task:
-            claim.check(folder, self._mine[1])
+            claim.check(*self._mine[1:])
         return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:

@@ -153,34 +153,6 @@ def test_a_checkpoint_is_not_gone_on_with_on_other_images(program, tmp_path):
         trained(run, dataclasses.replace(start_at(run), data="222"), tmp_path)
 
 
-def test_weights_that_were_not_kept_are_found_again_to_the_bit(program, tmp_path):
-    from sweep.training.loop import replay
-
-    run = program(tiny())
-    states: dict[int, dict] = {}
-    trained(run, start_at(run), tmp_path, watch=keeping(run, states))
-    losses = {line["epoch"]: line["train_loss"] for line in store.read_metrics(tmp_path)}
-    for wanted in ({0}, {3}, {run.steps}, {2, run.steps + 3}):
-        again = replay(run, start_at(run), "again", wanted, losses, True)
-        assert set(again) == wanted
-        for step in wanted - {0}:
-            assert again[step].kernels.tobytes() == states[step]["kernels"].tobytes()
-
-
-@pytest.mark.parametrize("wanted", [3, 6])
-def test_a_training_that_comes_out_different_the_second_time_is_another_one(program, tmp_path, wanted):
-    """Here by a hundred thousandth of its weights."""
-    from sweep.training.loop import Other, replay
-
-    run = program(tiny())
-    trained(run, start_at(run), tmp_path)
-    losses = {line["epoch"]: line["train_loss"] for line in store.read_metrics(tmp_path)}
-    start = start_at(run)
-    start.weights.kernels[:] *= np.float32(1 + 1e-5)
-    with pytest.raises(Other, match=r"^train loss of epoch \d [\d.]+, recorded [\d.]+$"):
-        replay(run, start, "again", {wanted}, losses, True)
-
-
 def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_run(program, tmp_path):
     run = program(tiny())
     kept = {}

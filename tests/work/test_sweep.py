@@ -225,48 +225,6 @@ def test_weights_of_another_training_are_not_taken_for_those_that_were_not_kept(
     assert not early.exists()
 
 
-def _without_weights(results: Path) -> None:
-    """As a record travels: results, metrics and masks."""
-    for path in trainings(results, "*"):
-        shutil.rmtree(path / "snapshots")
-        (path / "checkpoint.h5").unlink(missing_ok=True)
-
-
-def test_a_record_without_its_weights_grows(tiny_file, undisturbed, tmp_path):
-    """One more quantile needs the end of the dense run, learning-rate rewinding too, a rewind point that point."""
-    grown = (tiny_file, "prune.quantiles=[0.5,0.8,0.9]", "prune.lr_rewind=[1ep]", "--results")
-    shutil.copytree(undisturbed, tmp_path / "record")
-    _without_weights(tmp_path / "record")
-    before = {path.parent.name: path.read_bytes() for path in trainings(tmp_path / "record", "*/result.json")}
-    plan = lottery("plan", *grown, tmp_path / "record").stdout
-    assert "dense-seed0: its weights at 1ep, end are not there; it will be trained again up to there" in plan
-    lottery("sweep", *grown, tmp_path / "record")
-    lottery("sweep", *grown, tmp_path / "whole")
-    assert csv_of(tmp_path / "record") == csv_of(tmp_path / "whole")
-    for name, content in before.items():
-        assert (tmp_path / "record" / "trainings" / name / "result.json").read_bytes() == content
-
-
-def test_a_chain_of_rounds_without_its_weights_goes_on(tiny_file, tmp_path):
-    """The last round is trained again, and for that the dense run up to the point where rounds start."""
-    words = (tiny_file, "prune.rewind=[1ep]", "prune.quantiles=[]", "prune.share=0.3", "--results")
-    lottery("sweep", *words, tmp_path / "record", "prune.rounds=2")
-    _without_weights(tmp_path / "record")
-    said = lottery("sweep", *words, tmp_path / "record", "prune.rounds=3").stdout
-    assert "dense-seed0: its weights at 1ep are not there" in said and "-r2-k1ep-seed0: its weights at end" in said
-    lottery("sweep", *words, tmp_path / "whole", "prune.rounds=3")
-    assert csv_of(tmp_path / "record") == csv_of(tmp_path / "whole")
-
-
-def test_an_end_that_comes_out_different_is_refused(tiny_file, trained):
-    (result,) = trainings(trained, "dense-*/result.json")
-    result.write_text(json.dumps(json.loads(result.read_text()) | {"run": "0" * 64}))
-    (result.parent / "snapshots" / "final.h5").unlink()
-    done = lottery("sweep", tiny_file, "--results", trained, check=2)
-    assert "its weights at end are not there, and trained again it is another training (other weights" in done.stderr
-    assert not (result.parent / "snapshots" / "final.h5").exists()
-
-
 def _written(content: bytes, path: Path) -> Path:
     path.write_bytes(content)
     return path
