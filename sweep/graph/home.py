@@ -7,7 +7,8 @@ results/EXPERIMENT/       experiment.yaml, report/, wandb/
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cache, cached_property
 from pathlib import Path
 
 from sweep import files
@@ -87,12 +88,12 @@ class Home:
                 console.print(f"{error}; what it asks of {training.slug} is not kept")
         return out
 
-    def reads(self, training: Training) -> list[tuple[Training, Point]]:
+    def reads(self, training: Training, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
         """The weights of other trainings that it would read now: those it starts from and, where its mask is not made,
         those that is found in."""
         out = list(training.starts)
         mask = training.mask.as_made if training.mask and training.uses != training.starts else None
-        while mask and not mask.at_start and not self.mask(mask).exists():
+        while mask and not mask.at_start and not exists(self.mask(mask)):
             out.append((mask.of, mask.method.at))
             mask = mask.within
         return out
@@ -118,14 +119,17 @@ class Home:
         folders = {path.name for path in (self.pool / "trainings").glob("*")}
         if not folders:
             return {}
-        there: dict[tuple[str, Point], bool] = {}  # one look at each, for thousands of tickets
+        exists, there = (
+            cache(Path.exists),
+            dict[tuple[str, Point], bool](),
+        )  # one look each, for all tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # what others come from stands before them
             if training.name in folders and training.name not in out and self.done(training):
                 continue
             if not any(need.name in folders for need in training.needs):
                 continue
-            for need, at in self.reads(training):
+            for need, at in self.reads(training, exists):
                 key = (need.name, at)
                 if key not in there:
                     there[key] = self.has(need, at)
