@@ -53,7 +53,7 @@ def lost_of(home: Home) -> set[str]:
     seen = queue.ask(number for all_of_it in numbers.values() for number in all_of_it)
     last = {task: seen[its[-1]] for task, its in numbers.items() if its[-1] in seen}
     gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
-    at = {one.task: one.state for one in states(home)}
+    at = {one.task: one.state for one in states(home, home.missing_points())}
     out: set[str] = set()
     for training in home.graph:  # parents come first
         task, open_ = training.slug, at[training.slug] in ("waiting", "begun")

@@ -8,7 +8,7 @@ from slurm import jobs, queue, sbatch
 from slurm.queue import Seen
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import State, predicted_seconds
+from sweep.graph.state import State, missing, predicted_seconds
 from sweep.graph.state import states as states_of_files
 
 
@@ -25,21 +25,21 @@ def states(home: Home) -> Standing:
 
     SLURM first and files second: a task that ends in between is then seen to be done.
     """
-    numbers = jobs.elements(home)
+    numbers, lacking = jobs.elements(home), home.missing_points()
     if not numbers:
-        return Standing(states_of_files(home))
-    single = set(sbatch.SINGLE)
-    open_ = {task for task in numbers if task in single or not home.done(home.training(task))}
+        return Standing(states_of_files(home, lacking))
+    single, wanted = set(sbatch.SINGLE), {training.slug for training in missing(home)}
+    open_ = {task for task in numbers if task in single or task in wanted}
     try:
         seen = queue.ask(number for task in open_ for number in numbers[task])
     except (queue.Silent, Refused) as error:
         silence = f"SLURM does not answer, this is from the files alone ({error})"
-        return Standing(states_of_files(home), silence=silence)
+        return Standing(states_of_files(home, lacking), silence=silence)
     chain = {part: _job(part, numbers[part], seen) for part in sbatch.SINGLE if part in numbers}
     rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
     ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
     tasks = []
-    for one in states_of_files(home):  # in the order of the plan: parents come first
+    for one in states_of_files(home, lacking):  # in the order of the plan: parents come first
         tasks.append(_merged(home, one, numbers.get(one.task, ()), seen, ended, rest))
         if tasks[-1].state in ("failed", "lost"):
             ended[one.task] = tasks[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -57,9 +57,9 @@ def _words(points: Sequence[Point]) -> str:
     return ", ".join(in_order(map(str, points)))
 
 
-def states(home: Home) -> list[State]:
-    """Of every training, in the order of the plan."""
-    there, lacking = _folders(home), home.missing_points()
+def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
+    """Of every training, in the order of the plan; `lacking`: points that are wanted and not there, by name."""
+    there, lacking = _folders(home), lacking or {}
     return [
         state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
         for one in home.graph

@@ -51,6 +51,8 @@ def lottery(monkeypatch, capsys):
 @pytest.fixture
 def unfinished(home):
     made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4)
+    for epoch in (0, 2, None):
+        made_up.write_snapshot(home, made_up.network().initial(1), epoch)
     made_up.epochs(made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, kept=1, prunable=2), 4)
     made_up.epochs(made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan"), 1)
     made_up.epochs(home.folder_of("ticket-q0.5-k2ep-seed0"), 3)
