@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.forked import run
 
 LOTTERY = [sys.executable, "-m", "sweep"]
 TIME_OUT = 900
+STARTING = re.compile(r"WARNING: All log messages before absl|[IWE]0000 \d\d:\d\d:")
 
 
 FORKING = multiprocessing.get_context("forkserver")
@@ -37,6 +39,7 @@ def lottery(
         return python("-m", "sweep", *words, check=check)
     command = [*LOTTERY, *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIME_OUT, check=False)
+    done.stderr = ours(done.stderr)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
 
@@ -52,9 +55,14 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
         if process.exitcode is None:
             process.kill()
             raise subprocess.TimeoutExpired(command, TIME_OUT)
-        done = subprocess.CompletedProcess(command, process.exitcode, *(path.read_text() for path in said))
+        done = subprocess.CompletedProcess(command, process.exitcode, said[0].read_text(), ours(said[1].read_text()))
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
+
+
+def ours(stderr: str) -> str:
+    """Without what TensorFlow says on x86 while it loads, of oneDNN and of missing GPUs, at any log level."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if not STARTING.match(line))
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
