@@ -6,12 +6,14 @@ import time
 from collections.abc import Collection
 from typing import Protocol
 
+from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import missing
-from sweep.progress import console, duration
+from sweep.graph.state import epochs_left, missing
+from sweep.progress import Work, console, duration
 from sweep.work.worker import Failure
 
 AGAIN_SECONDS = 2.0  # until a training that another process has is asked for again
+LOOK_SECONDS = 5.0  # between two looks at how far the trainings under way are
 
 
 class Backend(Protocol):
@@ -30,10 +32,11 @@ class Ready:
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
+        self._lacking = home.missing_points()
+        self._epochs = {name: self._left(name) for name in self.waiting}
         self.failures: list[Failure] = []
         self._given: set[str] = set()
         self._not_before: dict[str, float] = {}
-        self._broken: set[str] = set()
 
     def next(self) -> str | None:
         """A task that can be done now; None where all that are left wait for others."""
@@ -52,6 +55,24 @@ class Ready:
     @property
     def ended(self) -> int:
         return self.total - len(self.waiting)
+
+    @property
+    def epochs(self) -> float:
+        """All that there was to train; each training counts one more, for its start and its end."""
+        return sum(self._epochs.values()) + self.total
+
+    @property
+    def trained(self) -> float:
+        """What of `epochs` is behind us."""
+        left = sum(self._left(name) if name in self._given else self._epochs[name] for name in self.waiting)
+        return self.epochs - left - len(self.waiting)
+
+    def _left(self, name: str) -> float:
+        training = self.waiting[name]
+        try:
+            return epochs_left(self.home, training, self._lacking.get(name, ()))
+        except Refused:  # a damaged file: said when its training is taken up, which may be done without the others
+            return training.epochs
 
     def again(self, task: str) -> None:
         """Another process has it, or its own died: it is handed out once more, a little later."""
@@ -72,6 +93,30 @@ class Ready:
             if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
                 del self.waiting[training.name]
+
+
+class Course:
+    """How far a sweep is, told to its watcher.
+
+    The time left is reckoned from the first epoch on, when compiling is over, and anew when more trainings are under
+    way than ever before: the speed of the one dense run is not that of many tickets.
+    """
+
+    def __init__(self, ready: Ready, work: Work) -> None:
+        self.ready, self.work = ready, work
+        self.looked, self.most, self.moves = time.monotonic(), 0, False
+
+    def look(self, under_way: int) -> None:
+        more = under_way > self.most
+        if not more and time.monotonic() - self.looked < LOOK_SECONDS:
+            return
+        self.looked, trained = time.monotonic(), self.ready.trained
+        if more or not self.moves:
+            self.most = max(self.most, under_way)
+            self.moves = not more and trained > self.work.first
+            if more or self.moves:
+                self.work.start_clock(trained)
+        self.work.at(trained)
 
 
 def say(number: int, total: int, task: str, failure: Failure | None, seconds: float) -> None:

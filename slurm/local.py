@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from slurm.backend import Ready, say
+from slurm.backend import Course, Ready, say
 from sweep.errors import Busy, Interrupted, Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
@@ -76,10 +76,12 @@ class Local:
         crew = _Crew(ready.home, jobs, self)
         label = f"{ready.total} trainings of {ready.home.experiment.name}"
         deaths = Counter[str]()
-        with stoppable() as stop, Work(label, ready.total, quiet=self.quiet) as work:
+        with stoppable() as stop, Work(label, ready.epochs, quiet=self.quiet) as work:
+            course = Course(ready, work)
             try:
                 while ready.left and not stop.requested:
                     crew.hand_out(ready)
+                    course.look(sum(bool(member.task) for member in crew.members))
                     for member in crew.answered():
                         task, seconds = member.task, time.monotonic() - member.began
                         answer = crew.answer(member)
@@ -95,7 +97,6 @@ class Local:
                         assert failure is None or isinstance(failure, Failure)
                         ready.end(task, failure)
                         self._say(ready, task, failure, seconds)
-                        work.at(ready.ended)
             finally:
                 crew.dismiss()
             if stop.requested:

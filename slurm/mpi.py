@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm.backend import Ready, say
+from slurm.backend import Course, Ready, say
 from sweep.errors import Busy, Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
@@ -41,14 +41,15 @@ class Mpi:
         label = f"{ready.total} trainings of {home.experiment.name}"
         try:
             # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
-            with stoppable(), Work(label, max(ready.total, 1), quiet=self.quiet) as work:
+            with stoppable(), Work(label, max(ready.epochs, 1), quiet=self.quiet) as work:
+                course = Course(ready, work)
                 while ready.left:
                     while (task := ready.next()) is not None:  # ranks take them up in this order
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
                         self._ended(ready, under_way.pop(future), *future.result())
-                        work.at(ready.ended)
+                    course.look(len(under_way))
                     if not under_way:
                         time.sleep(PAUSE_SECONDS)
         except BaseException:

@@ -55,7 +55,9 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     lines = [row for row in rows if row.instability is not None]
     several = len({row.rewind for row in tickets}) > 1  # of one rewind point the curves say it all
     found = {
-        "curves": curves(lines_of(home, done), dense, "", published(home.experiment), page=True) if done else None,
+        "curves": curves(lines_of(home, done, each), dense, "", published(home.experiment), page=True)
+        if done
+        else None,
         "rewinds": rewinding.accuracy(tickets, dense),
         "gains": rewinding.gains(tickets),
         "grid": heat_map(planned, each, "") if several else None,

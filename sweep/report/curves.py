@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
@@ -12,7 +12,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import Row
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
-from sweep.report.verdict import DOUBTS, estimate
+from sweep.report.verdict import DOUBTS, Estimate, asked, paired
 
 NAMES = {
     "ticket": "ticket, rewound to {k}",
@@ -31,18 +31,21 @@ SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"
           "arrow", "stroke"]  # by kind  # fmt: skip
 
 
-def lines_of(home: Home, done: list[Row]) -> list[dict[str, Any]]:
+def lines_of(home: Home, done: list[Row], dense: Mapping[int, float]) -> list[dict[str, Any]]:
     """The points of the curves: in rounds beside one-shot, where the pool has both."""
     others = other_schedule(home)
     if not others:
-        return averaged(done)
+        return averaged(done, dense)
     mine = schedule(home.experiment)
     several = len({row.method for row in (*done, *others)}) > 1
-    return averaged(done, mine, several) + averaged(others, "one-shot" if mine != "one-shot" else "in rounds", several)
+    theirs = "one-shot" if mine != "one-shot" else "in rounds"
+    return averaged(done, dense, mine, several) + averaged(others, dense, theirs, several)
 
 
-def averaged(rows: list[Row], schedule: str = "", several: bool = False) -> list[dict[str, Any]]:
-    """Mean over seeds of each point of the figures, with its 95 % interval where there are several seeds.
+def averaged(
+    rows: list[Row], dense: Mapping[int, float], schedule: str = "", several: bool = False
+) -> list[dict[str, Any]]:
+    """Mean over seeds of each point of the figures, and the 95 % interval of its difference from `dense` around it.
 
     A line is named by its method where there are `several`, of these rows or beside them.
     """
@@ -50,9 +53,11 @@ def averaged(rows: list[Row], schedule: str = "", several: bool = False) -> list
     for row in rows:
         groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
     several = several or len({row.method for row in rows}) > 1
+    away = _from_dense(groups, dense)
     out = []
-    for (kind, k, (method, _, _)), group in groups.items():
-        accuracy = estimate([row.test_top1 or 0.0 for row in group])
+    for (kind, k, level), group in groups.items():
+        method = level[0]
+        accuracy = mean(row.test_top1 or 0.0 for row in group)
         name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
         point = {
             "line": f"{name}, {schedule}" if schedule else name,
@@ -61,12 +66,28 @@ def averaged(rows: list[Row], schedule: str = "", several: bool = False) -> list
             "control": kind in DOUBTS,
             "rewind": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
-            "accuracy": 100 * accuracy.mean,
+            "accuracy": 100 * accuracy,
             "seeds": len(group),
         }
-        if accuracy.low is not None and accuracy.high is not None:
-            point |= {"low": 100 * accuracy.low, "high": 100 * accuracy.high}
+        difference = away.get((kind, k, level))
+        if difference and difference.half is not None:
+            point |= {"low": 100 * (accuracy - difference.half), "high": 100 * (accuracy + difference.half)}
         out.append(point)
+    return out
+
+
+def _from_dense(
+    groups: Mapping[tuple[Any, ...], list[Row]], dense: Mapping[int, float]
+) -> dict[tuple[Any, ...], Estimate]:
+    """Differences by seed. Each kind by itself: masks at random spread far more than tickets do."""
+    out: dict[tuple[Any, ...], Estimate] = {}
+    for kind in {key[0] for key in groups}:
+        found = {key: group for key, group in groups.items() if key[0] == kind}
+        out |= paired(
+            {key: {row.seed: (row.test_top1 or 0.0) - dense[row.seed] for row in group if row.seed in dense}
+             for key, group in found.items()},
+            {key: asked(key[2][1], group) for key, group in found.items()},
+        )  # fmt: skip
     return out
 
 

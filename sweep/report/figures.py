@@ -28,7 +28,7 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     dense = list(each.values())
     title, out = home.experiment.name, dict[str, Any]()
     if done:
-        out["accuracy"] = curves(lines_of(home, done), dense, title, published(home.experiment))
+        out["accuracy"] = curves(lines_of(home, done, each), dense, title, published(home.experiment))
     if tickets := [row for row in done if row.kind == "ticket"]:
         planned = [row for row in rows if row.kind == "ticket"]
         out["heatmap"] = heat_map(planned, each, title)

@@ -24,7 +24,7 @@ from sweep.report.charts import charts
 from sweep.report.curves import NAMES
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, rule, verdicts
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, asked, estimate, paired, rule, verdicts
 from sweep.report.words import circumstances, doubts, lead, steps_of
 
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
@@ -47,7 +47,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         _other_ways(rows),
         _published(home, rows),
         _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
-        _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars: 95 % interval over seeds."),
+        _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars as those of the verdicts."),
         _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds. Grey: no result."),
         _figure("differences", drawn, "Every ticket, against the dense network", "Points of test accuracy above it."),
         _figure(
@@ -118,7 +118,8 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 
 def _curves_caption(home: Home) -> str:
-    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval over the seeds of each point alone. "
+    text = "Lines: tickets by rewind point; dashed: controls; "
+    text += "bars: 95 % interval of the difference from the dense network, as in the verdicts. "
     text += "2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
@@ -142,7 +143,7 @@ def _verdict_table(found: list[Verdict]) -> str:
 def _controls(found: list[Verdict]) -> str:
     lines = [
         (DOUBTS[kind], one.method, f"{one.density:.2%}", one.rewind, str(gain.seeds), f"{100 * gain.mean:+.2f}",
-         f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}" if gain.low is not None and gain.high is not None else "–")
+         gain.interval or "–")
         for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
     ]  # fmt: skip
     head = ("control", "method", "remaining", "ticket from", "seeds", "ticket above it, points", "95 % interval")
@@ -157,15 +158,16 @@ def _other_ways(rows: list[Row]) -> str:
         if row.kind in ("lr_rewind", "finetune") and row.measured and row.density is not None:
             groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.level), []).append(row)
     lines = []
-    for (name, (method, _, _)), group in sorted(
-        groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))
-    ):
+    above = paired(
+        {key: {row.seed: (row.test_top1 or 0.0) - whole for row in group if (whole := dense.get(row.seed)) is not None}
+         for key, group in groups.items()},
+        {key: asked(key[1][1], group) for key, group in groups.items()},
+    )  # fmt: skip
+    for (name, level), group in sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
         density = mean(row.density or 0.0 for row in group)
         scores = estimate([row.test_top1 or 0.0 for row in group])
-        above = [100 * (row.test_top1 - whole) for row in group
-                 if row.test_top1 is not None and (whole := dense.get(row.seed)) is not None]  # fmt: skip
-        points = f"{mean(above):+.2f}" if above else "–"
-        lines.append((name, method, f"{density:.2%}", str(len(group)), str(scores), points))
+        points = f"{100 * away.mean:+.2f} {away.interval}" if (away := above.get((name, level))) else "–"
+        lines.append((name, level[0], f"{density:.2%}", str(len(group)), str(scores), points))
     head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
     return _table("Other ways to retrain", head, lines)
 

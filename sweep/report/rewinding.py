@@ -8,14 +8,14 @@ from typing import Any
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import across, averaged
-from sweep.report.verdict import estimate
+from sweep.report.verdict import Estimate, asked, paired
 
 
 def accuracy(tickets: list[Row], dense: list[float], title: str = "") -> Any:
     """Test accuracy against the rewind point, a line per density; nothing where there is one point."""
     import altair as alt
 
-    points = averaged(tickets)
+    points = averaged(tickets, {})
     order = in_order({point["rewind"] for point in points})
     if len(order) < 2:
         return None
@@ -35,26 +35,33 @@ def accuracy(tickets: list[Row], dense: list[float], title: str = "") -> Any:
     return alt.layer(lines, *(across(dense) if dense else [])).properties(width=520, height=300, title=title)
 
 
+def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
+    """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
+    first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest}
+    groups: dict[tuple[Any, str], dict[int, float]] = {}
+    levels: dict[Any, list[Row]] = {}
+    for row in tickets:
+        levels.setdefault(row.level, []).append(row)
+        if row.rewind != earliest and (from_first := first.get((row.level, row.seed))):
+            gain = (row.test_top1 or 0.0) - (from_first.test_top1 or 0.0)
+            groups.setdefault((row.level, row.rewind), {})[row.seed] = gain
+    return paired(groups, {(level, k): asked(level[1], levels[level]) for level, k in groups})
+
+
 def gains(tickets: list[Row], title: str = "") -> Any:
-    """What rewinding to a later point gains over the earliest: differences by seed, with their 95 % interval."""
+    """What rewinding to a later point gains over the earliest, a colour per density."""
     import altair as alt
 
     order = in_order({row.rewind for row in tickets})
     several = len({row.method for row in tickets}) > 1
-    earliest = {(row.level, row.seed): row for row in tickets if row.rewind == order[0]} if order else {}
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    densities: dict[tuple[Any, ...], list[float]] = {}
-    for row in tickets:
-        densities.setdefault(row.level, []).append(100 * (row.density or 0.0))
-        if row.rewind != order[0] and (first := earliest.get((row.level, row.seed))):
-            gain = 100 * ((row.test_top1 or 0.0) - (first.test_top1 or 0.0))
-            groups.setdefault((row.level, row.rewind), []).append(gain)
     points: list[dict[str, Any]] = []
-    for (level, k), found in groups.items():
-        gained, density = estimate(found), mean(densities[level])
-        point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k, "gain": gained.mean,
-                 "seeds": gained.seeds, "remaining": density}  # fmt: skip
-        points.append(point | ({"low": gained.low, "high": gained.high} if gained.half is not None else {}))
+    for (level, k), gain in gained(tickets, order[0]).items() if order else ():
+        density = 100 * mean(row.density or 0.0 for row in tickets if row.level == level)
+        point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k,
+                 "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
+        if gain.low is not None and gain.high is not None:
+            point |= {"low": 100 * gain.low, "high": 100 * gain.high}
+        points.append(point)
     if not points:
         return None
     lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))

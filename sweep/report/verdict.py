@@ -7,9 +7,10 @@ difference is taken seed by seed. How it is tested: sweep.report.statistics and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
+from typing import TypeVar
 
 import numpy as np
 
@@ -53,6 +54,17 @@ class Estimate:
     def high(self) -> float | None:
         return None if self.half is None else self.mean + self.half
 
+    @property
+    def interval(self) -> str:
+        """Of a difference, in points; nothing where there is none.
+
+        >>> Estimate(0.01, 3, 0.005).interval
+        '[+0.50, +1.50]'
+        """
+        if self.half is None:
+            return ""
+        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -94,6 +106,7 @@ def rule(margin: float = MARGIN) -> str:
     )
 
 
+Named = TypeVar("Named")
 Key = tuple[str, float | None, float | None, str]  # method, quantile, threshold, rewind point
 
 
@@ -143,7 +156,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         outcome = _outcome(table, g, difference, bool(matching[g]), bool(winning[g]), bool(worse[g]), against)
         scores = [_top1(row) for row in table.tickets[g].values() if _finite(row)]
         accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
-        density, reason = _density(table.tickets[g]), _reason(table, g, difference, outcome, controls)
+        density, reason = _density(table.tickets[g].values()), _reason(table, g, difference, outcome, controls)
         lacking = tuple(kind for kind, tests in against.items() if table.planned[kind][g] and tests.pairs[g] < SEEDS)
         out.append(
             Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, lacking, outcome,
@@ -184,7 +197,7 @@ def _table(rows: list[Row]) -> _Table:
                     planned[kind][g] = True
                     controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
     failed = np.array([any(_lost(row) for row in found.values()) for found in begun.values()], bool)
-    ranks = statistics.ranked([_asked(key, found) for key, found in begun.items()])
+    ranks = statistics.ranked([asked(key[1], found.values()) for key, found in begun.items()])
     there = [kind for kind in DOUBTS if planned[kind].any()]
     return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
                   {k: planned[k] for k in there}, failed, ranks)  # fmt: skip
@@ -199,15 +212,15 @@ def _lost(row: Row) -> bool:
     return row.state in ("failed", "skipped") or (row.test_top1 is not None and not math.isfinite(row.test_top1))
 
 
-def _asked(key: Key, found: dict[int, Row]) -> float:
+def asked(quantile: float | None, rows: Collection[Row]) -> float:
     """The density asked for; of an absolute threshold, the one that came out."""
-    return 1 - key[1] if key[1] is not None else _density(found)
+    return 1 - quantile if quantile is not None else _density(rows)
 
 
-def _density(found: dict[int, Row]) -> float:
-    known = [row.density for row in found.values() if row.density is not None]
-    asked = [1 - row.quantile for row in found.values() if row.quantile is not None]
-    return mean(known or asked or [0.0])
+def _density(rows: Collection[Row]) -> float:
+    known = [row.density for row in rows if row.density is not None]
+    planned = [1 - row.quantile for row in rows if row.quantile is not None]
+    return mean(known or planned or [0.0])
 
 
 def _estimate(tests: Comparison, ticket: int) -> Estimate | None:
@@ -242,9 +255,7 @@ def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, co
         return "; ".join(why)[:300]
     if difference is None:
         return OUTCOMES["unknown"]
-    said = f"{100 * difference.mean:+.2f} points"
-    if difference.low is not None and difference.high is not None:
-        said = f"{100 * difference.mean:+.2f} points [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
+    said = f"{100 * difference.mean:+.2f} points {difference.interval}".rstrip()
     if outcome != "no better than a control":
         return said
     beaten_by = [kind for kind, one in controls.items() if one.low is None or one.low <= 0] or list(controls)
@@ -270,6 +281,17 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
         said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
     seeds = statistics.seeds_for(margin, deviation, tickets)
     return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
+
+
+def paired(differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float]) -> dict[Named, Estimate]:
+    """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities."""
+    if not differences:
+        return {}
+    seeds = sorted({seed for found in differences.values() for seed in found})
+    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences.values()])
+    ranks = statistics.ranked([densities[name] for name in differences])
+    tests = statistics.compare(table, ranks, np.zeros(len(table), bool))
+    return {name: one for g, name in enumerate(differences) if (one := _estimate(tests, g)) is not None}
 
 
 def estimate(values: Sequence[float]) -> Estimate:

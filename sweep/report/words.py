@@ -12,7 +12,8 @@ from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of
 from sweep.graph.state import State, states
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, estimate, power, rule, verdicts
+from sweep.report.rewinding import gained
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power, rule, verdicts
 
 STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
@@ -181,26 +182,24 @@ def steps_of(results: Results) -> int:
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
     """What the latest rewind point gains over the earliest at the sparsest level that has both, by seed."""
     levels: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        if row.kind == "ticket" and row.measured and row.density:
-            levels.setdefault(row.level, []).append(row)
+    tickets = [row for row in rows if row.kind == "ticket" and row.measured and row.density]
+    for row in tickets:
+        levels.setdefault(row.level, []).append(row)
     several = len({method for method, _, _ in levels}) > 1
-    for (method, _, _), found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
+    for level, found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
         first, *_, last = 2 * in_order({row.rewind for row in found}, per_epoch)
-        early, late = ({row.seed: row.test_top1 or 0.0 for row in found if row.rewind == k} for k in (first, last))
-        seeds = early.keys() & late.keys()
-        if first == last or not seeds:
+        gain = gained(tickets, first).get((level, last))
+        if gain is None:
             continue
-        gain = estimate([100 * (late[seed] - early[seed]) for seed in sorted(seeds)])
-        of = f"{method} tickets" if several else "tickets"
+        of = f"{level[0]} tickets" if several else "tickets"
         density = mean(row.density or 0.0 for row in found)
-        said = f"At {density:.1%} left, {of} from {last} end {gain.mean:+.2f} points from those of {first}"
-        if gain.low is not None and gain.high is not None:
-            return f"{said} [{gain.low:+.2f}, {gain.high:+.2f}] over {gain.seeds} seeds."
-        level = mean(one[seed] for one in (early, late) for seed in seeds)
+        said = f"At {density:.1%} left, {of} from {last} end {100 * gain.mean:+.2f} points from those of {first}"
+        if gain.interval:
+            return f"{said} {gain.interval} over {gain.seeds} seeds."
         known = ""
         if images:
-            small = abs(gain.mean) < by_chance(level, images)
+            reached = mean(row.test_top1 or 0.0 for row in found if row.rewind in (first, last))
+            small = 100 * abs(gain.mean) < by_chance(reached, images)
             known = ", which may be chance" if small else ", more than the choice of test images explains"
         return f"{said} (one seed{known})."
     return ""

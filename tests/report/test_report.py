@@ -21,6 +21,7 @@ from sweep.report.curves import averaged, curves, lines_of
 from sweep.report.figures import write_figures
 from sweep.report.heat_map import heat_map
 from sweep.report.rewinding import gains
+from sweep.report.verdict import verdicts
 from sweep.report.words import later
 from tests import made_up
 
@@ -214,10 +215,26 @@ def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
 
 def test_points_are_the_mean_over_seeds():
     rows = [row(top1=0.5, seed=0), row(top1=0.7, seed=1), row(top1=0.9, seed=0, quantile=0.9, density=0.1)]
-    first, second = averaged(rows)
+    first, second = averaged(rows, {})
     assert (first["seeds"], first["remaining"]) == (2, 50.0)
     assert first["accuracy"] == pytest.approx(60.0)
     assert (second["seeds"], second["remaining"], second["accuracy"]) == (1, 10.0, 90.0)
+
+
+def test_bars_are_those_of_the_difference_from_the_dense_run_by_the_verdicts_rule():
+    """Seeds whose dense runs differ by 20 points, tickets a point below them: the bars do not hold these 20 points."""
+    dense = {0: 0.7, 1: 0.9}
+    rows = [row("dense", top1, seed=seed, quantile=None, density=1.0) for seed, top1 in dense.items()]
+    tickets = [
+        row(top1=dense[seed] - 0.01 + shift, seed=seed, quantile=q, density=1 - q, rewind=k)
+        for q in (0.5, 0.9) for k in ("0", "2ep") for seed, shift in ((0, 0.002 * q), (1, -0.002 * q))
+    ]  # fmt: skip
+    found = verdicts([*rows, *tickets])
+    assert len(found) == 4
+    for point, one in zip(averaged(tickets, dense), found, strict=True):
+        assert point["high"] - point["low"] == pytest.approx(200 * one.difference.half) and one.difference.half < 0.01
+        assert point["accuracy"] == pytest.approx(79.0)
+    assert "low" not in averaged(tickets, {0: 0.7})[0]  # one pair has no spread
 
 
 def test_points_of_different_kind_level_or_rewind_epoch_are_not_mixed():
@@ -229,15 +246,15 @@ def test_points_of_different_kind_level_or_rewind_epoch_are_not_mixed():
         row(quantile=None, threshold=0.5),  # a threshold that is as large as a quantile
         row(quantile=None, threshold=0.9),
     ]
-    assert [point["seeds"] for point in averaged(rows)] == [1] * 6
+    assert [point["seeds"] for point in averaged(rows, {})] == [1] * 6
 
 
 def test_thresholds_of_a_quantile_differ_between_seeds_and_are_one_point_all_the_same():
-    assert len(averaged([row(seed=0, threshold=0.011), row(seed=1, threshold=0.012)])) == 1
+    assert len(averaged([row(seed=0, threshold=0.011), row(seed=1, threshold=0.012)], {})) == 1
 
 
 def test_controls_are_dashed_and_tickets_are_not():
-    points = averaged([row(), row("fresh"), row("lr_rewind", rewind="2ep")])
+    points = averaged([row(), row("fresh"), row("lr_rewind", rewind="2ep")], {})
     assert {p["line"]: p["control"] for p in points} == {
         "ticket, rewound to 0": False,
         "control: fresh initialization": True,
@@ -246,7 +263,7 @@ def test_controls_are_dashed_and_tickets_are_not():
 
 
 def test_the_curves_have_the_dense_network_across_when_it_is_known():
-    with_dense, without = (curves(averaged([row()]), dense, "title").to_dict() for dense in ([0.7, 0.8], []))
+    with_dense, without = (curves(averaged([row()], {}), dense, "title").to_dict() for dense in ([0.7, 0.8], []))
     assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
     (value,) = with_dense["layer"][1]["data"]["values"]
     assert value["accuracy"] == pytest.approx(75.0)
@@ -255,13 +272,13 @@ def test_the_curves_have_the_dense_network_across_when_it_is_known():
 def test_a_control_far_below_does_not_press_the_tickets_together():
     """The axis begins where the tickets can be told apart, and the figure says what lies below it."""
     tickets = [row(top1=0.92), row(top1=0.82, density=0.02, quantile=0.98)]
-    near = curves(averaged([*tickets, row("fresh", 0.75)]), [], "title").to_dict()
+    near = curves(averaged([*tickets, row("fresh", 0.75)], {}), [], "title").to_dict()
     assert near["title"] == "title" and "domainMin" not in near["layer"][0]["encoding"]["y"]["scale"]
     low = [row("random", top1, density=left, quantile=1 - left) for top1, left in ((0.1, 0.02), (0.6, 0.1))]
-    far = curves(averaged([*tickets, *low]), [0.93], "title").to_dict()
+    far = curves(averaged([*tickets, *low], {}), [0.93], "title").to_dict()
     assert far["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 72.0 and far["layer"][0]["mark"]["clip"]
     assert far["title"]["subtitle"] == ["below the frame: random mask, from 0: 10.0 to 60.0 % with 2 to 10 % left"]
-    lower = curves(averaged([*tickets, *low]), [0.7], "title").to_dict()  # the dense network stays in sight
+    lower = curves(averaged([*tickets, *low], {}), [0.7], "title").to_dict()  # the dense network stays in sight
     assert lower["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 48.0
 
 
@@ -282,14 +299,16 @@ def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
         for training in home.graph:
             kept = round(100 * (1 - training.mask.level.value)) if training.mask else 100
             made_up.finish(home, training.slug, 0.7, **DONE | {"density": kept / 100, "kept": kept})
-    lines = {one["line"]: one["seeds"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"])}
+    lines = {
+        one["line"]: one["seeds"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"], {})
+    }
     assert lines == {"ticket, rewound to 0, in rounds": 1, "ticket, rewound to 0, one-shot": 1}
-    assert {one["line"] for one in lines_of(once, [r for r in collect(once) if r.kind == "ticket"])} == set(lines)
+    assert {one["line"] for one in lines_of(once, [r for r in collect(once) if r.kind == "ticket"], {})} == set(lines)
     next(rounds.pool.glob("trainings/ticket-q0.75-k0-*/result.json")).write_text("{")
-    assert {one["line"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"])} == {
+    assert {one["line"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"], {})} == {
         "ticket, rewound to 0"
     }  # damage there is no reason to show nothing here
-    alone = lines_of(other, [r for r in collect(other) if r.kind == "ticket"])
+    alone = lines_of(other, [r for r in collect(other) if r.kind == "ticket"], {})
     assert {one["line"] for one in alone} == {"ticket, rewound to 0"}  # of other dense runs
 
 
@@ -318,7 +337,7 @@ def test_a_level_is_one_row_of_the_heat_map_whatever_its_density_came_out_as():
         *(row(seed=i, quantile=None, threshold=0.1, density=0.1, rewind="2ep", top1=0.6) for i in range(3)),
     ]
     (point,) = gains(gained).to_dict()["layer"][-1]["data"]["values"]
-    assert point["seeds"] == 3 and later(gained).endswith("[+10.00, +10.00] over 3 seeds.")
+    assert point["seeds"] == 3 and later(gained).endswith("[+9.88, +10.12] over 3 seeds.")  # no spread is no proof
 
 
 def test_differences_are_from_the_dense_run_of_the_same_seed():

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from slurm.backend import Ready
+from types import SimpleNamespace
+
+from slurm import backend
+from slurm.backend import Course, Ready
+from sweep import progress
 from sweep.graph.home import Home
+from sweep.progress import Work
 from sweep.work.worker import Failure
 from tests import made_up
 
@@ -31,3 +36,46 @@ def test_where_a_point_cannot_be_had_what_starts_from_others_goes_on(tmp_path):
     assert handed_out(ready) == ["dense-seed0", "ticket-q0.5-k0-seed0"]  # which reads nothing that is lost
     ready.end("dense-seed0", Failure("dense-seed0", "its weights at 2ep are not there"))
     assert [one.slug for one in ready.waiting.values()] == ["ticket-q0.5-k0-seed0"]
+
+
+def test_the_time_left_follows_the_epochs_of_what_is_under_way(tmp_path, monkeypatch, capsys):
+    """Of 3 trainings with 4 epochs each the dense run compiles for 1000 s. Then two at a time do an epoch in 10 s."""
+    now = [0.0]
+    for module in (backend, progress):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5, 0.9), rewind=made_up.points(0)))
+    ready = Ready(home)
+    tasks = [one.slug for one in home.graph]
+    assert (len(tasks), ready.epochs, ready.trained) == (3, 15.0, 0.0)
+
+    def has_trained(task: str, epochs: int) -> None:
+        folder = home.folder(home.training(task))
+        made_up.epochs(folder, epochs)
+        (folder / "checkpoint.h5").touch()
+
+    with Work("sweep", ready.epochs) as work:
+        course = Course(ready, work)
+        assert ready.next() == "dense-seed0"
+        course.look(1)
+        now[0] += 1000.0
+        ready.end("dense-seed0", None)
+        assert [ready.next(), ready.next()] == tasks[1:]
+        course.look(2)
+        assert ready.trained == 5.0
+        for epoch in (1, 2, 3):
+            now[0] += 20.0
+            for task in tasks[1:]:
+                has_trained(task, epoch)
+            course.look(2)
+    assert ready.trained == 11.0  # of the first two epochs nothing is said: from them on it is reckoned
+    assert capsys.readouterr().out.splitlines() == ["sweep: 60%, 1 min 00 s left  ", "sweep: 73%, 40.0 s left  "]
+
+
+def test_a_damaged_file_of_one_training_is_not_the_end_of_the_others(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
+    made_up.finish(home, "dense-seed0", 0.9)
+    folder = home.folder(home.training("ticket-q0.5-k0-seed0"))
+    made_up.epochs(folder, 1)
+    (folder / "checkpoint.h5").touch()
+    (folder / "metrics.jsonl").write_text("{\n")
+    assert Ready(home).trained == 0.0
