@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+from sweep.experiment.point import END, in_order
 from sweep.graph.home import Home
 from sweep.graph.plan import levels
 from sweep.graph.state import missing
 from sweep.training.schedule import peak_rate
 from sweep.work.worker import Failure
+
+NO_CONTROL = ("dense", "ticket", "child", "instability")
 
 
 def failed(failures: list[Failure]) -> int:
@@ -27,19 +30,32 @@ def method(home: Home) -> str:
         f" (scaled from {recipe.learning_rate:g} at batch {recipe.reference_batch})" if recipe.reference_batch else ""
     )
     kinds = Counter(training.kind for training in home.graph)
-    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in ("dense", "ticket")) or "none"
+    tickets = kinds["ticket"]
+    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in NO_CONTROL) or "none"
     marks = ", ".join(str(level) for level in dict.fromkeys(lv for how in prune.methods for lv in levels(prune, how)))
-    points = ", ".join(map(str, prune.rewind))
+    points = ", ".join(in_order({str(one.start.at) for one in home.graph if one.start and one.start.at != END} | {"0"}))
     how = "; ".join(map(str, prune.methods)) + (f", in {prune.rounds} rounds" if prune.rounds > 1 else "")
+    steps = [
+        f"Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
+        f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
+        f"{recipe.schedule}. Weights are kept at {points}, at a ladder of early points and at the end.",
+    ]
+    if marks:
+        steps += [
+            f"Masks: the weights of lowest score go ({how}: {marks}). Kernels only, never biases or batch norm.",
+            f"Tickets: mask × weights of the rewind point, trained from there to epoch {recipe.epochs}: "
+            f"{tickets} training{'' if tickets == 1 else 's'}. Controls: {controls}.",
+        ]
+    if kinds["instability"]:
+        begins = ", ".join(map(str, prune.instability))
+        steps.append(
+            f"Instability: from {begins} two children each see the data in other orders; the error on the straight "
+            "line between where they end."
+        )
+    steps.append(f"Report: {'test accuracy at the last epoch against remaining weights' if marks else 'instability'}.")
     return "\n".join(
         [
             f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing",
-            f"1. Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
-            f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
-            f"{recipe.schedule}. Weights are kept at {points}, at a ladder of early points and at the end.",
-            f"2. Masks: the weights of lowest score go ({how}: {marks}). Kernels only, never biases or batch norm.",
-            f"3. Tickets: mask × weights of the rewind point, trained from there to epoch {recipe.epochs}: "
-            f"{kinds['ticket']} trainings. Controls: {controls}.",
-            "4. Report: test accuracy at the last epoch against remaining weights.",
+            *(f"{number}. {step}" for number, step in enumerate(steps, 1)),
         ]
     )
