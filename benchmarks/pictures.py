@@ -58,6 +58,8 @@ def small(png: bytes) -> bytes:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     page, name = Path(sys.argv[1]), sys.argv[2]
     tall = int(sys.argv[3]) if len(sys.argv) > 3 else 5000
     driver = browser()

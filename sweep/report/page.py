@@ -119,7 +119,7 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 def _curves_caption(home: Home) -> str:
     text = "Lines: tickets by rewind point; dashed: controls; "
-    text += "bars: 95 % interval of the difference from the dense network, as in the verdicts. "
+    text += "bars: 95 % interval of the difference from the dense network, as in the verdicts; without one: one seed. "
     text += "2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
