@@ -17,7 +17,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 from cyclopts import App, CycloptsError, Group
 
 from slurm.queue import Silent
-from sweep.cli import bench, check, cluster, data, masks, plan, run, show, tidy, tune, wandb, weights
+from sweep.cli import bench, check, cluster, data, masks, plan, record, run, show, tidy, tune, wandb, weights
 from sweep.errors import Interrupted, Refused
 from sweep.hardware import version_of
 
@@ -34,7 +34,8 @@ WORK, CLUSTER, BESIDE = (
 COMMANDS: dict[Group, dict[str, Any]] = {
     WORK: {
         "dry-run": run.dry_run, "plan": plan.plan, "check": check.check, "sweep": run.sweep, "status": show.status,
-        "report": show.report, "train": run.train, "masks": masks.masks, "weights": weights.weights,
+        "report": show.report, "record": record.record, "train": run.train, "masks": masks.masks,
+        "weights": weights.weights,
     },
     CLUSTER: {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel, "sbatch": cluster.sbatch_,

@@ -15,6 +15,7 @@ from sweep import files
 from sweep.cli.find import read_home
 from sweep.errors import Interrupted
 from sweep.experiment import END
+from sweep.graph.record import record as write_record
 from sweep.graph.state import state_of
 from sweep.work import again
 from sweep.work.worker import Worker
@@ -27,14 +28,13 @@ GROWN = "prune.quantiles=[0.5,0.8,0.9]"
 
 @pytest.fixture
 def record(undisturbed, tmp_path):
-    """Results of the tiny sweep as they travel: results, metrics and masks, no weights."""
-    shutil.copytree(undisturbed, tmp_path / "record")
-    _without_weights(tmp_path / "record")
+    """Results of the tiny sweep as they travel."""
+    (described,) = undisturbed.glob("*/experiment.yaml")
+    write_record(read_home(str(described.parent), (), undisturbed), tmp_path / "record")
     return tmp_path / "record"
 
 
 def _without_weights(results: Path) -> None:
-    """As a record travels: results, metrics and masks."""
     for path in trainings(results, "*"):
         shutil.rmtree(path / "snapshots")
         (path / "checkpoint.h5").unlink(missing_ok=True)

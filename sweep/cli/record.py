@@ -1,0 +1,36 @@
+"""What of a sweep travels: `lottery record`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
+from sweep.graph.record import record as write_record
+from sweep.progress import console
+
+
+def record(
+    experiment: ExperimentName,
+    *overrides: Override,
+    to: Annotated[
+        Path, Parameter(help="Folder to write it to; one takes several experiments, and is brought up to date")
+    ],
+    results: Results = RESULTS,
+) -> int:
+    """All of a sweep but weights, for a repository or a paper: results, epochs, masks, tables, figures.
+
+    The report is drawn from it, and the sweep goes on from it: what weights it needs is trained again, and refused
+    unless it comes out the same.
+
+    Example: lottery record dry_run --to record
+    """
+    home = read_home(experiment, overrides, results)
+    found = write_record(home, to)
+    console.print(
+        f"{found.trainings} trainings and {found.masks} masks, {found.bytes / 1e6:.1f} MB without weights, in {to}; "
+        f"lottery report {to / home.root.name} draws the page"
+    )
+    return 0

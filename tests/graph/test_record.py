@@ -1,0 +1,87 @@
+"""What of a sweep travels: everything but weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sweep.experiment import file as experiment_file
+from sweep.graph.home import Home, open_home
+from sweep.graph.mask_file import make_mask
+from sweep.graph.record import record
+from sweep.graph.results import collect
+from sweep.report import write_report
+from tests import made_up
+from tests.made_up import content, files_under, refusal
+
+
+@pytest.fixture
+def ended(tmp_path) -> Home:
+    """A sweep of which all is done but one training that failed and one that is under way; its data lie somewhere."""
+    plan = made_up.experiment(quantiles=(0.5,))
+    home = open_home(replace(plan, data=replace(plan.data, path="/somewhere")), tmp_path / "results" / "small")
+    made_up.finish(home, "dense-seed0", 0.9)
+    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    made_up.fail(home, "ticket-q0.5-k0-seed0", "diverged")
+    under_way = home.folder_of("ticket-q0.5-k2ep-seed0")
+    made_up.epochs(under_way, 1)
+    make_mask(home, home.training("ticket-q0.5-k0-seed0").mask)
+    (home.pool / "autotuned" / "gpu").mkdir(parents=True)
+    (home.pool / "autotuned" / "gpu" / "choice.textproto").write_text("fast")
+    write_report(home)
+    return home
+
+
+def test_it_has_what_ended_and_no_weights(ended, tmp_path):
+    found = record(ended, tmp_path / "record")
+    assert (found.trainings, found.masks) == (2, 1)
+    there = tmp_path / "record" / "trainings"
+    dense, ticket = (there / ended.training(task).name for task in ("dense-seed0", "ticket-q0.5-k0-seed0"))
+    assert sorted(path for path in there.rglob("*") if path.is_file()) == [
+        dense / "result.json",
+        ticket / "failure.json",
+    ]
+    names = files_under(tmp_path / "record")
+    assert not [name for name in names if "snapshot" in name or name.endswith("report.html")]
+    assert {"autotuned/gpu/choice.textproto", "small/experiment.yaml", "small/report/results.csv"} <= set(names)
+    sizes = [path.stat().st_size for path in (tmp_path / "record").rglob("*") if path.is_file()]
+    assert found.bytes == sum(sizes)
+
+
+def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    root = tmp_path / "record" / "small"
+    assert "/somewhere" not in (root / "experiment.yaml").read_text()
+    again = Home(root, experiment_file.load(root / "experiment.yaml"))
+    mine, there = ([row for row in collect(one) if row.state in ("done", "failed")] for one in (ended, again))
+    assert mine == there and len(there) == 2
+
+
+def test_it_grows_with_the_sweep_and_forgets_what_no_longer_failed(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    (ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json").unlink()
+    made_up.finish(ended, "ticket-q0.5-k0-seed0", 0.8)
+    made_up.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8)
+    assert record(ended, tmp_path / "record").trainings == 3
+    assert not list((tmp_path / "record").rglob("failure.json"))
+    other = open_home(made_up.experiment("other", quantiles=(0.5,)), ended.pool / "other")
+    assert record(other, tmp_path / "record").trainings == 3  # beside the first, whose trainings it shares
+    assert {path.parent.name for path in (tmp_path / "record").glob("*/experiment.yaml")} == {"small", "other"}
+
+
+def test_another_run_of_a_training_is_refused_and_nothing_is_written(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    before = content(tmp_path / "record")
+    made_up.finish(ended, "dense-seed0", 0.91)
+    made_up.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8)
+    said = refusal(lambda: record(ended, tmp_path / "record"))
+    assert "result.json: the result of another run than" in said and said.endswith("expected a folder without it")
+    assert content(tmp_path / "record") == before
+
+
+def test_there_must_be_something_to_record_and_a_place_for_it(ended, tmp_path):
+    assert "inside the results themselves" in refusal(lambda: record(ended, ended.pool / "record"))
+    empty = Home(tmp_path / "results" / "empty", made_up.experiment("empty", seeds=(7,)))
+    assert "no training of it has ended" in refusal(lambda: record(empty, tmp_path / "record"))
+    assert not (tmp_path / "record").exists()
