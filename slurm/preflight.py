@@ -23,7 +23,7 @@ from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
 from sweep.errors import Refused
 from sweep.experiment.checks import seconds_of
-from sweep.experiment.point import LADDER
+from sweep.experiment.point import LADDER, in_order
 from sweep.graph.home import Home
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
@@ -47,7 +47,7 @@ class Finding:
 
 def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
     """All findings, one after the other. Nothing stays behind."""
-    looks: list[Callable[[Home], Finding]] = [_place, _lock, _clock, _disk, _tracking]
+    looks: list[Callable[[Home], Finding]] = [_place, _lock, _clock, _disk, _weights, _tracking]
     looks += [_submission, _times] if on_slurm else [_devices]
     if not quick:
         looks += [_data, *([_nodes] if on_slurm else [])]
@@ -130,6 +130,18 @@ def needed_bytes(home: Home) -> int:
     wanted = missing(home)
     snapshots = sum(1 + len(home.graph.points_of(one)) + (len(LADDER) if one.kind == "dense" else 0) for one in wanted)
     return each * (snapshots + 3 * min(len(wanted), sbatch.together(home.experiment.cluster)))
+
+
+def _weights(home: Home) -> Finding:
+    """Weights that others start from, of trainings that are done and did not keep them."""
+    lacking = home.missing_points()
+    if not lacking:
+        return Finding("weights", "ok", "all that is done has kept what others start from")
+    said = [f"{home.training(name).slug} at {', '.join(in_order(map(str, at)))}" for name, at in lacking.items()]
+    more = f" and {len(said) - 3} more" if len(said) > 3 else ""
+    return Finding("weights", "warning", f"not there: {'; '.join(said[:3])}{more}",
+                   "they are trained again, and refused unless they come out the same: on a GPU of the same kind, with "
+                   "autotuned/ of those results")  # fmt: skip
 
 
 # What is trained ----------------------------------------------------------------------------------------------------

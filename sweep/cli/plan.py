@@ -35,6 +35,9 @@ class Planned:
     left: float  # of them, still to be trained
     state: str
     seconds: float | None  # of all its epochs; None before the dense run was measured
+    again: list[
+        str
+    ]  # points of one that is done whose weights are wanted and not there: it is trained again up to them
 
 
 def plan(
@@ -73,6 +76,7 @@ def plan(
             left=left.get(training.name, 0.0),
             state="missing" if training.name in left else "done",
             seconds=predicted.get(training.slug),
+            again=in_order(map(str, lacking.get(training.name, ()))),
         )
         for training in home.graph
     ]

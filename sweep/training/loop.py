@@ -180,7 +180,8 @@ class _Run:
         loss, _ = self.program.take_sums()  # waits for the device
         took = time.monotonic() - began
         if not math.isfinite(loss):
-            raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}, step {last} of {self.program.steps}")
+            short = "; float16 ends at 65504, recipe.precision=bfloat16 does not" if self.program.scaled else ""
+            raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}, step {last} of {self.program.steps}{short}")
         if self.program.loss_scale < SMALLEST:
             raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
         self._speed = (last - self.step) / took

@@ -32,8 +32,17 @@ def found(home: Home, what: str, on_slurm: bool = False) -> preflight.Finding:
 def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tmp_path):
     findings = list(preflight.look(home_in(tmp_path), on_slurm=False))
     assert {one.state for one in findings} == {"ok"}, findings
-    assert {one.what for one in findings} == {"results", "lock", "clock", "disk", "wandb", "devices", "data"}
+    assert {one.what for one in findings} == {"results", "lock", "clock", "disk", "weights", "wandb", "devices", "data"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_did_not_travel_with_their_results(tmp_path):
+    home = home_in(tmp_path)
+    made_up.finish(home, "dense-seed0", 0.9)
+    files.write_text(home.root / "experiment.yaml", experiment_file.dump(home.experiment))
+    one = found(home, "weights")
+    assert (one.state, one.found) == ("warning", "not there: dense-seed0 at 2ep, end") and "trained again" in one.remedy
+    assert lottery("plan", home.root, "--json").stdout.count('"again": []') == len(home.graph) - 1
 
 
 def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
