@@ -58,7 +58,7 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
         "curves": curves(lines_of(home, done, each), dense, "", published(home.experiment), page=True)
         if done
         else None,
-        "rewinds": rewinding.accuracy(tickets, dense),
+        "rewinds": rewinding.accuracy(tickets, each),
         "gains": rewinding.gains(tickets),
         "grid": heat_map(planned, each, "") if several else None,
         "differences": heat_map(planned, each, "", difference=True) if several and dense else None,

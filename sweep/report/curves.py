@@ -47,6 +47,7 @@ def averaged(
 ) -> list[dict[str, Any]]:
     """Mean over seeds of each point of the figures, and the 95 % interval of its difference from `dense` around it.
 
+    A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
     A line is named by its method where there are `several`, of these rows or beside them.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -57,7 +58,9 @@ def averaged(
     out = []
     for (kind, k, level), group in groups.items():
         method = level[0]
-        accuracy = mean(row.test_top1 or 0.0 for row in group)
+        accuracy, difference = mean(row.test_top1 or 0.0 for row in group), away.get((kind, k, level))
+        if difference and {row.seed for row in group} != dense.keys():
+            accuracy = mean(dense.values()) + difference.mean
         name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
         point = {
             "line": f"{name}, {schedule}" if schedule else name,
@@ -69,7 +72,6 @@ def averaged(
             "accuracy": 100 * accuracy,
             "seeds": len(group),
         }
-        difference = away.get((kind, k, level))
         if difference and difference.half is not None:
             point |= {"low": 100 * (accuracy - difference.half), "high": 100 * (accuracy + difference.half)}
         out.append(point)

@@ -34,7 +34,7 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
         out["heatmap"] = heat_map(planned, each, title)
         if dense:
             out["differences"] = heat_map(planned, each, title, difference=True)
-        out["rewinds"], out["gains"] = rewinding.accuracy(tickets, dense, title), rewinding.gains(tickets, title)
+        out["rewinds"], out["gains"] = rewinding.accuracy(tickets, each, title), rewinding.gains(tickets, title)
     if lines := [row for row in rows if row.instability is not None]:
         out["instability"] = instabilities(lines, title)
     return {name: chart for name, chart in out.items() if chart is not None}

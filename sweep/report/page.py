@@ -46,7 +46,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
         _controls(found),
         _other_ways(rows),
         _published(home, rows),
-        _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; mean over seeds."),
+        _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; points as above."),
         _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars as those of the verdicts."),
         _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds. Grey: no result."),
         _figure("differences", drawn, "Every ticket, against the dense network", "Points of test accuracy above it."),
@@ -118,9 +118,10 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 
 def _curves_caption(home: Home) -> str:
-    text = "Lines: tickets by rewind point; dashed: controls; "
-    text += "bars: 95 % interval of the difference from the dense network, as in the verdicts; without one: one seed. "
-    text += "2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick a line."
+    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval of the difference from the dense "
+    text += "network, as in the verdicts; without one: one seed. A point that lacks seeds stands where the difference "
+    text += "from their dense runs puts it. 2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick "
+    text += "a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
     return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
@@ -11,11 +12,11 @@ from sweep.report.curves import across, averaged
 from sweep.report.verdict import Estimate, asked, paired
 
 
-def accuracy(tickets: list[Row], dense: list[float], title: str = "") -> Any:
+def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
     """Test accuracy against the rewind point, a line per density; nothing where there is one point."""
     import altair as alt
 
-    points = averaged(tickets, {})
+    points = averaged(tickets, dense)
     order = in_order({point["rewind"] for point in points})
     if len(order) < 2:
         return None
@@ -32,7 +33,9 @@ def accuracy(tickets: list[Row], dense: list[float], title: str = "") -> Any:
             tooltip=["left:N", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
         )
     )
-    return alt.layer(lines, *(across(dense) if dense else [])).properties(width=520, height=300, title=title)
+    return alt.layer(lines, *(across(list(dense.values())) if dense else [])).properties(
+        width=520, height=300, title=title
+    )
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:

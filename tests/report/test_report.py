@@ -237,6 +237,16 @@ def test_bars_are_those_of_the_difference_from_the_dense_run_by_the_verdicts_rul
     assert "low" not in averaged(tickets, {0: 0.7})[0]  # one pair has no spread
 
 
+def test_a_point_that_lacks_seeds_is_placed_by_its_difference_from_their_dense_runs():
+    dense = {0: 0.7, 1: 0.9}
+    one, both, alone = (
+        averaged([row(top1=top1, seed=seed) for seed, top1 in found.items()], dense)[0]["accuracy"]
+        for found in ({1: 0.88}, {0: 0.6, 1: 0.88}, {2: 0.5})
+    )
+    assert one == pytest.approx(78.0) and both == pytest.approx(74.0)  # two points under its own, not above all
+    assert alone == pytest.approx(50.0)  # no dense run of its seed is known
+
+
 def test_points_of_different_kind_level_or_rewind_epoch_are_not_mixed():
     rows = [
         row(),
