@@ -58,7 +58,8 @@ def averaged(
     out = []
     for (kind, k, level), group in groups.items():
         method = level[0]
-        accuracy, difference = mean(row.test_top1 or 0.0 for row in group), away.get((kind, k, level))
+        measured, difference = mean(row.test_top1 or 0.0 for row in group), away.get((kind, k, level))
+        accuracy = measured
         if difference and {row.seed for row in group} != dense.keys():
             accuracy = mean(dense.values()) + difference.mean
         name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
@@ -70,6 +71,7 @@ def averaged(
             "rewind": k,
             "remaining": 100 * mean(row.density or 0.0 for row in group),
             "accuracy": 100 * accuracy,
+            "measured": 100 * measured,
             "seeds": len(group),
         }
         if difference and difference.half is not None:
@@ -122,7 +124,7 @@ def curves(
         tooltip=[
             "line:N",
             alt.Tooltip("remaining:Q", format=".3g"),
-            alt.Tooltip("accuracy:Q", format=".2f"),
+            alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
             "seeds:Q",
         ],
     )
@@ -166,7 +168,7 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
             lines.setdefault(point["line"].removeprefix("control: "), []).append(point)
     out = []
     for name, found in lines.items():
-        accuracies = sorted({f"{point['accuracy']:.1f}" for point in found}, key=float)
+        accuracies = sorted({f"{point['measured']:.1f}" for point in found}, key=float)
         left = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
         ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, left)]
         out.append(f"below the frame: {name}: {ends[0]} % with {ends[1]} % left")

@@ -30,7 +30,7 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
             x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
             color=alt.Color("left:N", title="remaining", sort=lefts),
-            tooltip=["left:N", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"],
+            tooltip=["left:N", "rewind:O", alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"],
         )
     )
     return alt.layer(lines, *(across(list(dense.values())) if dense else [])).properties(
