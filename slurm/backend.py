@@ -32,6 +32,7 @@ class Ready:
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
+        self._dropped: set[str] = set()
         self._lacking = home.missing_points()
         self._epochs = {name: self._left(name) for name in self.waiting}
         self.failures: list[Failure] = []
@@ -58,21 +59,21 @@ class Ready:
 
     @property
     def epochs(self) -> float:
-        """All that there was to train; each training counts one more, for its start and its end."""
-        return sum(self._epochs.values()) + self.total
+        """All that there is to train; each training counts one more, for its start and its end."""
+        return sum(epochs + 1 for name, epochs in self._epochs.items() if name not in self._dropped)
 
     @property
     def trained(self) -> float:
         """What of `epochs` is behind us."""
-        left = sum(self._left(name) if name in self._given else self._epochs[name] for name in self.waiting)
-        return self.epochs - left - len(self.waiting)
+        left = (self._left(name) if name in self._given else self._epochs[name] for name in self.waiting)
+        return self.epochs - sum(left) - len(self.waiting)
 
     def _left(self, name: str) -> float:
-        training = self.waiting[name]
+        training, lacking = self.waiting[name], self._lacking.get(name, ())
         try:
-            return epochs_left(self.home, training, self._lacking.get(name, ()))
-        except Refused:  # a damaged file: said when its training is taken up, which may be done without the others
-            return training.epochs
+            return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
+        except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
+            return training.epochs  # which is no reason to leave the others
 
     def again(self, task: str) -> None:
         """Another process has it, or its own died: it is handed out once more, a little later."""
@@ -92,31 +93,40 @@ class Ready:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
             if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
+                self._dropped.add(training.name)
                 del self.waiting[training.name]
 
 
 class Course:
     """How far a sweep is, told to its watcher.
 
-    The time left is reckoned from the first epoch on, when compiling is over, and anew when more trainings are under
-    way than ever before: the speed of the one dense run is not that of many tickets.
+    Trainings side by side end their epochs in bursts. So it is told when one is over: nothing has moved since the last
+    look, or every training under way has moved once. The time left is reckoned from the first burst on, when compiling
+    is over, and anew when more trainings are under way than ever before: the speed of the one dense run is not that of
+    many tickets.
     """
 
     def __init__(self, ready: Ready, work: Work) -> None:
         self.ready, self.work = ready, work
         self.looked, self.most, self.moves = time.monotonic(), 0, False
+        self.seen = self.told = ready.trained
 
     def look(self, under_way: int) -> None:
         more = under_way > self.most
         if not more and time.monotonic() - self.looked < LOOK_SECONDS:
             return
         self.looked, trained = time.monotonic(), self.ready.trained
-        if more or not self.moves:
-            self.most = max(self.most, under_way)
-            self.moves = not more and trained > self.work.first
-            if more or self.moves:
+        burst = trained > self.told and (trained == self.seen or trained - self.told >= under_way)
+        self.seen, self.work.total = trained, self.ready.epochs
+        if more:
+            self.most, self.moves, self.told = under_way, False, trained
+            self.work.start_clock(trained)
+        elif burst:
+            self.told = trained
+            if not self.moves:
+                self.moves = True
                 self.work.start_clock(trained)
-        self.work.at(trained)
+            self.work.at(trained)
 
 
 def say(number: int, total: int, task: str, failure: Failure | None, seconds: float) -> None:

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 LINE_SECONDS = 15.0  # between plain lines
 
@@ -31,12 +32,13 @@ class Work:
         self.label, self.total, self.quiet = label, total, quiet
         self.first = self.done = done
         self.began = self.spoke = time.monotonic()
+        self.ends: float | None = None  # when it will be done, at the speed it had
         self.bar: Progress | None = None
         self.task = TaskID(0)
         if console.is_terminal and not quiet:
             self.bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
-                TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=console, transient=True,
+                TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), _Left(self),
+                TextColumn("{task.fields[note]}"), console=console, transient=True,
             )  # fmt: skip
             completed: Any = done  # rich declares int here, and float everywhere else
             self.task = self.bar.add_task(label, total=total, completed=completed, note="")
@@ -62,13 +64,29 @@ class Work:
 
     def at(self, done: float, note: str = "") -> None:
         """So much is done; `note` is what a watcher wants to know."""
-        self.done = done
+        self.done, now = done, time.monotonic()
+        if done > self.first:
+            self.ends = now + (now - self.began) / (done - self.first) * (self.total - done)
         if self.bar:
-            self.bar.update(self.task, completed=done, note=note)
-        elif not self.quiet and time.monotonic() - self.spoke >= LINE_SECONDS and done > self.first:
-            self.spoke = time.monotonic()
-            left = (self.spoke - self.began) / (done - self.first) * (self.total - done)
-            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True)
+            self.bar.update(self.task, completed=done, total=self.total, note=note)
+        elif not self.quiet and now - self.spoke >= LINE_SECONDS and done > self.first:
+            self.spoke = now
+            print(f"{self.label}: {done / self.total:.0%}, {self.left} left  {note}", flush=True)
+
+    @property
+    def left(self) -> str:
+        return "–" if self.ends is None else duration(max(0.0, self.ends - time.monotonic()))
+
+
+class _Left(ProgressColumn):
+    """The time left as `Work` reckons it: rich's own forgets what is older than half a minute, as an epoch may be."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{self.work.left} left")
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.graph.record import record as write_record
 from sweep.progress import console
+from sweep.report import write_report
 
 
 def record(
@@ -20,17 +21,20 @@ def record(
     ],
     results: Results = RESULTS,
 ) -> int:
-    """All of a sweep but weights, for a repository or a paper: results, epochs, masks, tables, figures.
+    """All of a sweep but weights, for a repository or a paper: results, epochs, masks, and tables and figures of them.
 
-    The report is drawn from it, and the sweep goes on from it: what weights it needs is trained again, and refused
-    unless it comes out the same.
+    The sweep goes on from it too: where weights are needed, their training is done again, and refused unless it comes
+    out the same.
 
     Example: lottery record dry_run --to record
     """
     home = read_home(experiment, overrides, results)
     found = write_record(home, to)
+    there = read_home(str(to / home.root.name), (), to)
+    page, *_ = write_report(there)
+    page.unlink()  # the largest of all, and drawn again in seconds
     console.print(
         f"{found.trainings} trainings and {found.masks} masks, {found.bytes / 1e6:.1f} MB without weights, in {to}; "
-        f"lottery report {to / home.root.name} draws the page"
+        f"lottery report {there.root} draws the page"
     )
     return 0

@@ -12,7 +12,7 @@ from sweep.graph.state import missing
 from sweep.training.schedule import peak_rate
 from sweep.work.worker import Failure
 
-NO_CONTROL = ("dense", "ticket", "child", "instability")
+BY_ITSELF = ("dense", "ticket", "child", "instability")
 
 
 def failed(failures: list[Failure]) -> int:
@@ -31,9 +31,10 @@ def method(home: Home) -> str:
     )
     kinds = Counter(training.kind for training in home.graph)
     tickets = kinds["ticket"]
-    controls = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in NO_CONTROL) or "none"
+    beside = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in BY_ITSELF)
     marks = ", ".join(str(level) for level in dict.fromkeys(lv for how in prune.methods for lv in levels(prune, how)))
-    points = ", ".join(in_order({str(one.start.at) for one in home.graph if one.start and one.start.at != END} | {"0"}))
+    kept = {str(at) for one in home.graph.dense for at in home.graph.points_of(one)} - {str(END)}
+    points = ", ".join(in_order(kept | {"0"}))
     how = "; ".join(map(str, prune.methods)) + (f", in {prune.rounds} rounds" if prune.rounds > 1 else "")
     steps = [
         f"Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
@@ -44,15 +45,16 @@ def method(home: Home) -> str:
         steps += [
             f"Masks: the weights of lowest score go ({how}: {marks}). Kernels only, never biases or batch norm.",
             f"Tickets: mask × weights of the rewind point, trained from there to epoch {recipe.epochs}: "
-            f"{tickets} training{'' if tickets == 1 else 's'}. Controls: {controls}.",
+            f"{tickets} training{'' if tickets == 1 else 's'}{f'; beside them {beside}' if beside else ''}.",
         ]
     if kinds["instability"]:
         begins = ", ".join(map(str, prune.instability))
+        whose = "the dense network" + (" and of tickets" if prune.instability_quantiles else "")
         steps.append(
-            f"Instability: from {begins} two children each see the data in other orders; the error on the straight "
-            "line between where they end."
+            f"Instability: from {begins} two children each of {whose} see the data in other orders; the error on the "
+            "straight line between where they end."
         )
-    steps.append(f"Report: {'test accuracy at the last epoch against remaining weights' if marks else 'instability'}.")
+    steps.append(f"Report{': test accuracy at the last epoch against remaining weights' if marks else ''}.")
     return "\n".join(
         [
             f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing",

@@ -1,14 +1,14 @@
 """The record of an experiment: all of it but weights, small enough for a repository or a paper's supplement.
 
-Of every training that ended: what was asked, what came out, every epoch; the masks; what XLA chose; tables and figures.
-From it the report is drawn again, figures are checked, and the sweep goes on elsewhere: where weights are needed, their
-training is done again and must come out the same (sweep.work.again).
+Of every training that ended: what was asked, what came out, every epoch; the masks; what XLA chose. From it the report
+is drawn, figures are checked, and the sweep goes on elsewhere: where weights are needed, their training is done again
+and must come out the same (sweep.work.again).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
-from sweep.graph.home import Home
+from sweep.graph.home import REASON, RESULT, Home
+from sweep.graph.plan import graph_of
 
-ENDS = ("result.json", "failure.json", "skipped.json")
-OF_A_TRAINING = ("training.json", "metrics.jsonl", *ENDS)
-PAGE = "report.html"  # the largest of all, and drawn again in seconds
+DONE, FAILED, SKIPPED = "result.json", "failure.json", "skipped.json"
+ENDS = (DONE, FAILED, SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -32,35 +32,78 @@ class Recorded:
 
 def record(home: Home, to: Path) -> Recorded:
     """Write it to a folder, or bring up to date what is there. One folder takes several experiments."""
-    if to.resolve().is_relative_to(home.pool.resolve()):
-        raise Refused(f"--to {to}: inside the results themselves ({home.pool}); expected another folder")
-    found = {source.relative_to(home.pool): source for source in _ended(home)}
-    if not found:
+    _refuse_place(home, to)
+    ended = [folder for one in home.graph if _ended(folder := home.folder(one), to / folder.relative_to(home.pool))]
+    if not ended:
         raise Refused(f"{home.root}: no training of it has ended, so there is nothing to record")
-    for name, source in found.items():
-        if name.name == "result.json" and (to / name).exists() and (to / name).read_bytes() != source.read_bytes():
-            raise Refused(f"{to / name}: the result of another run than {source}; expected a folder without it")
-    masks = [path for one in home.graph if one.mask and (path := home.mask(one.mask)).exists()]
-    others = [*masks, *_files(home.pool / "autotuned"), *(one for one in _files(home.report) if one.name != PAGE)]
-    found |= {source.relative_to(home.pool): source for source in others}
-    for name, source in found.items():
-        with files.replacing(to / name) as beside:
-            shutil.copyfile(source, beside)
-    ended = {name.parent for name in found if name.name in ENDS}
-    for name in (folder / end for folder in ended for end in ENDS):
-        if name not in found:  # it had failed, and did not when it was tried again
-            (to / name).unlink(missing_ok=True)
+    named = {folder: to / folder.relative_to(home.pool) for folder in ended}
+    chosen = _files(home.pool / "autotuned")
+    _refuse_others([*(folder / DONE for folder in ended if (folder / DONE).exists()), *chosen], home.pool, to)
     described = to / home.root.name / "experiment.yaml"
+    _refuse_narrower(home, described)
     files.write_text(described, experiment_file.record(_anywhere(home.experiment)))
-    written = [described, *(to / name for name in found)]
-    return Recorded(len(ended), len(set(masks)), sum(path.stat().st_size for path in written))
+    written = {described}
+    for folder, there in named.items():
+        written |= _copy_training(folder, there)
+    masks = {path for one in home.graph if one.mask and (path := home.mask(one.mask)).exists()}
+    for source in (*masks, *chosen):
+        written |= _copy(source, to / source.relative_to(home.pool))
+    return Recorded(len(ended), len(masks), sum(path.stat().st_size for path in written))
 
 
-def _ended(home: Home) -> Iterator[Path]:
-    for training in home.graph:
-        folder = home.folder(training)
-        if any((folder / name).exists() for name in ENDS):
-            yield from (path for name in OF_A_TRAINING if (path := folder / name).exists())
+def _refuse_place(home: Home, to: Path) -> None:
+    pool, place = home.pool.resolve(), to.resolve()
+    if place.is_relative_to(pool) or pool.is_relative_to(place):
+        raise Refused(f"--to {to}: the results themselves lie there ({home.pool}); expected a folder beside them")
+    if next(to.glob("trainings/*/snapshots"), None):
+        raise Refused(f"--to {to}: it has weights, so it is a folder of results; expected one for the record")
+
+
+def _refuse_others(sources: list[Path], pool: Path, to: Path) -> None:
+    """What is on record stays: a result and what XLA chose for it belong together."""
+    for source in sources:
+        there = to / source.relative_to(pool)
+        if there.exists() and there.read_bytes() != source.read_bytes():
+            raise Refused(f"{there}: of another run than {source}; expected a folder without it")
+
+
+def _refuse_narrower(home: Home, described: Path) -> None:
+    if not described.exists():
+        return
+    asked = {one.name for one in graph_of(experiment_file.load(described))}
+    if lacking := asked - {one.name for one in home.graph}:
+        raise Refused(f"{described}: asks for {len(lacking)} trainings that {home.root} does not; expected all of them "
+                      "here too: give the fields that are narrower, such as seeds=[0,1,2]")  # fmt: skip
+
+
+def _ended(folder: Path, there: Path) -> bool:
+    """A failure is no news of a training that has a result on record."""
+    ends = [name for name in ENDS if (folder / name).exists()]
+    return bool(ends) and (DONE in ends or not (there / DONE).exists())
+
+
+def _copy_training(folder: Path, there: Path) -> set[Path]:
+    """The end last, so that what has one is whole. Read before: damage does not travel."""
+    files.read_metrics(folder)
+    files.read_json_if_there(folder / DONE, RESULT)
+    written = set[Path]()
+    for name in ("training.json", "metrics.jsonl", SKIPPED, DONE):
+        written |= _copy(folder / name, there / name)
+    if failure := files.read_json_if_there(folder / FAILED, REASON):
+        files.write_json(there / FAILED, failure | {"traceback": ""})  # which names folders of this machine
+        written.add(there / FAILED)
+    for name in (FAILED, SKIPPED):
+        if there / name not in written:
+            (there / name).unlink(missing_ok=True)
+    return written
+
+
+def _copy(source: Path, there: Path) -> set[Path]:
+    with suppress(FileNotFoundError):  # it has none, or is being done once more just now
+        with files.replacing(there) as beside:
+            shutil.copyfile(source, beside)
+        return {there}
+    return set()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -68,5 +111,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _anywhere(experiment: Experiment) -> Experiment:
-    """Without the places of this machine, which decide no number."""
-    return replace(experiment, data=replace(experiment.data, path="", cache=""))
+    """Without places and names of this machine and its users, which decide no number."""
+    data = replace(experiment.data, path="", cache="")
+    cluster = replace(experiment.cluster, partition="", account="", qos="", options=(), setup=(), container="")
+    return replace(experiment, data=data, cluster=cluster, track=replace(experiment.track, entity=""))

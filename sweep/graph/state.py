@@ -86,7 +86,7 @@ def epochs_left(home: Home, training: Training, lacking: Sequence[Point] = ()) -
         end = trained[-1]["epoch"] if trained else training.recipe.epochs  # with recipe.stop_at perhaps not all
         until, folder = math.ceil(max(at.step(steps, end) for at in lacking) / steps), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
-    return until - (lines[-1]["epoch"] if lines else begins)
+    return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
 
 
 def _folders(home: Home) -> set[str]:

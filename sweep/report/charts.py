@@ -47,21 +47,21 @@ SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
-    done = [row for row in rows if row.kind in NAMES and row.measured]
-    each = {row.seed: row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None}
+    drawn = [row for row in rows if row.kind in NAMES]
+    done = [row for row in drawn if row.measured]
+    each = {row.seed: row.test_top1 or 0.0 for row in rows if row.kind == "dense" and row.measured}
     dense = list(each.values())
-    tickets = [row for row in done if row.kind == "ticket"]
-    planned = [row for row in rows if row.kind == "ticket"]
+    tickets = [row for row in drawn if row.kind == "ticket"]
     lines = [row for row in rows if row.instability is not None]
-    several = len({row.rewind for row in tickets}) > 1  # of one rewind point the curves say it all
+    several = len({row.rewind for row in tickets if row.measured}) > 1  # of one rewind point the curves say it all
     found = {
-        "curves": curves(lines_of(home, done, each), dense, "", published(home.experiment), page=True)
+        "curves": curves(lines_of(home, drawn, each), dense, "", published(home.experiment), page=True)
         if done
         else None,
         "rewinds": rewinding.accuracy(tickets, each),
         "gains": rewinding.gains(tickets),
-        "grid": heat_map(planned, each, "") if several else None,
-        "differences": heat_map(planned, each, "", difference=True) if several and dense else None,
+        "grid": heat_map(tickets, each, "") if several else None,
+        "differences": heat_map(tickets, each, "", difference=True) if several and dense else None,
         "instability": figures.instabilities(lines, "") if lines else None,
         "learning": learning(home),
         "layers": layers(home),

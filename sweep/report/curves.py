@@ -12,7 +12,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import Row
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
-from sweep.report.verdict import DOUBTS, Estimate, asked, paired
+from sweep.report.verdict import DOUBTS, Estimate, asked, lost, paired
 
 NAMES = {
     "ticket": "ticket, rewound to {k}",
@@ -31,30 +31,32 @@ SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"
           "arrow", "stroke"]  # by kind  # fmt: skip
 
 
-def lines_of(home: Home, done: list[Row], dense: Mapping[int, float]) -> list[dict[str, Any]]:
+def lines_of(home: Home, rows: list[Row], dense: Mapping[int, float]) -> list[dict[str, Any]]:
     """The points of the curves: in rounds beside one-shot, where the pool has both."""
     others = other_schedule(home)
     if not others:
-        return averaged(done, dense)
+        return averaged(rows, dense)
     mine = schedule(home.experiment)
-    several = len({row.method for row in (*done, *others)}) > 1
+    several = len({row.method for row in (*rows, *others)}) > 1
     theirs = "one-shot" if mine != "one-shot" else "in rounds"
-    return averaged(done, dense, mine, several) + averaged(others, dense, theirs, several)
+    return averaged(rows, dense, mine, several) + averaged(others, dense, theirs, several)
 
 
 def averaged(
     rows: list[Row], dense: Mapping[int, float], schedule: str = "", several: bool = False
 ) -> list[dict[str, Any]]:
-    """Mean over seeds of each point of the figures, and the 95 % interval of its difference from `dense` around it.
+    """Mean over seeds of each point that was measured, and the 95 % interval of its difference from `dense` around it.
 
     A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
     A line is named by its method where there are `several`, of these rows or beside them.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
+    failed = {(row.kind, row.rewind, row.level) for row in rows if lost(row)}
     for row in rows:
-        groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
-    several = several or len({row.method for row in rows}) > 1
-    away = _from_dense(groups, dense)
+        if row.measured:
+            groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
+    several = several or len({level[0] for _, _, level in groups}) > 1
+    away = _from_dense(groups, dense, failed)
     out = []
     for (kind, k, level), group in groups.items():
         method = level[0]
@@ -81,7 +83,7 @@ def averaged(
 
 
 def _from_dense(
-    groups: Mapping[tuple[Any, ...], list[Row]], dense: Mapping[int, float]
+    groups: Mapping[tuple[Any, ...], list[Row]], dense: Mapping[int, float], failed: set[tuple[Any, ...]]
 ) -> dict[tuple[Any, ...], Estimate]:
     """Differences by seed. Each kind by itself: masks at random spread far more than tickets do."""
     out: dict[tuple[Any, ...], Estimate] = {}
@@ -91,6 +93,7 @@ def _from_dense(
             {key: {row.seed: (row.test_top1 or 0.0) - dense[row.seed] for row in group if row.seed in dense}
              for key, group in found.items()},
             {key: asked(key[2][1], group) for key, group in found.items()},
+            failed,
         )  # fmt: skip
     return out
 

@@ -23,17 +23,17 @@ def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """The same as Altair charts, by their names."""
-    done = [row for row in rows if row.measured and row.kind in NAMES]
-    each = {row.seed: row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None}
+    drawn = [row for row in rows if row.kind in NAMES]
+    each = {row.seed: row.test_top1 or 0.0 for row in rows if row.kind == "dense" and row.measured}
     dense = list(each.values())
     title, out = home.experiment.name, dict[str, Any]()
-    if done:
-        out["accuracy"] = curves(lines_of(home, done, each), dense, title, published(home.experiment))
-    if tickets := [row for row in done if row.kind == "ticket"]:
-        planned = [row for row in rows if row.kind == "ticket"]
-        out["heatmap"] = heat_map(planned, each, title)
+    if any(row.measured for row in drawn):
+        out["accuracy"] = curves(lines_of(home, drawn, each), dense, title, published(home.experiment))
+    tickets = [row for row in drawn if row.kind == "ticket"]
+    if any(row.measured for row in tickets):
+        out["heatmap"] = heat_map(tickets, each, title)
         if dense:
-            out["differences"] = heat_map(planned, each, title, difference=True)
+            out["differences"] = heat_map(tickets, each, title, difference=True)
         out["rewinds"], out["gains"] = rewinding.accuracy(tickets, each, title), rewinding.gains(tickets, title)
     if lines := [row for row in rows if row.instability is not None]:
         out["instability"] = instabilities(lines, title)

@@ -24,9 +24,10 @@ from sweep.report.charts import charts
 from sweep.report.curves import NAMES
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, asked, estimate, paired, rule, verdicts
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, asked, estimate, lost, paired, rule, verdicts
 from sweep.report.words import circumstances, doubts, lead, steps_of
 
+OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
 TITLES = {
     "mobilenet_v2": "MobileNetV2", "mobilenet_v2_small": "MobileNetV2 for small images", "resnet20": "ResNet-20",
@@ -119,9 +120,9 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 def _curves_caption(home: Home) -> str:
     text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval of the difference from the dense "
-    text += "network, as in the verdicts; without one: one seed. A point that lacks seeds stands where the difference "
-    text += "from their dense runs puts it. 2ep is after 2 epochs, 500it after 500 steps. Click in the legend to pick "
-    text += "a line."
+    text += "network, as in the verdicts; without one: one seed, or one failed. A point that lacks seeds stands where "
+    text += "the difference from their dense runs puts it. 2ep is after 2 epochs, 500it after 500 steps. Click in the "
+    text += "legend to pick a line."
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
     return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text
@@ -156,13 +157,14 @@ def _other_ways(rows: list[Row]) -> str:
     dense = {row.seed: row.test_top1 for row in rows if row.kind == "dense"}
     groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
     for row in rows:
-        if row.kind in ("lr_rewind", "finetune") and row.measured and row.density is not None:
+        if row.kind in OTHER_WAYS and row.measured and row.density is not None:
             groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.level), []).append(row)
     lines = []
     above = paired(
         {key: {row.seed: (row.test_top1 or 0.0) - whole for row in group if (whole := dense.get(row.seed)) is not None}
          for key, group in groups.items()},
         {key: asked(key[1][1], group) for key, group in groups.items()},
+        {(NAMES[row.kind].format(k=row.rewind), row.level) for row in rows if row.kind in OTHER_WAYS and lost(row)},
     )  # fmt: skip
     for (name, level), group in sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
         density = mean(row.density or 0.0 for row in group)

@@ -9,7 +9,7 @@ from typing import Any
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import across, averaged
-from sweep.report.verdict import Estimate, asked, paired
+from sweep.report.verdict import Estimate, asked, lost, paired
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
@@ -40,26 +40,30 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
     """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
-    first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest}
+    first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest and row.measured}
+    failed = {(row.level, row.rewind) for row in tickets if lost(row)}
+    failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
     groups: dict[tuple[Any, str], dict[int, float]] = {}
     levels: dict[Any, list[Row]] = {}
     for row in tickets:
-        levels.setdefault(row.level, []).append(row)
-        if row.rewind != earliest and (from_first := first.get((row.level, row.seed))):
+        if row.measured:
+            levels.setdefault(row.level, []).append(row)
+        if row.rewind != earliest and row.measured and (from_first := first.get((row.level, row.seed))):
             gain = (row.test_top1 or 0.0) - (from_first.test_top1 or 0.0)
             groups.setdefault((row.level, row.rewind), {})[row.seed] = gain
-    return paired(groups, {(level, k): asked(level[1], levels[level]) for level, k in groups})
+    return paired(groups, {(level, k): asked(level[1], levels[level]) for level, k in groups}, failed)
 
 
 def gains(tickets: list[Row], title: str = "") -> Any:
     """What rewinding to a later point gains over the earliest, a colour per density."""
     import altair as alt
 
-    order = in_order({row.rewind for row in tickets})
-    several = len({row.method for row in tickets}) > 1
+    measured = [row for row in tickets if row.measured]
+    order = in_order({row.rewind for row in measured})
+    several = len({row.method for row in measured}) > 1
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
-        density = 100 * mean(row.density or 0.0 for row in tickets if row.level == level)
+        density = 100 * mean(row.density or 0.0 for row in measured if row.level == level)
         point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k,
                  "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
         if gain.low is not None and gain.high is not None:

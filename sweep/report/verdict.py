@@ -182,7 +182,7 @@ def _table(rows: list[Row]) -> _Table:
         elif row.kind in DOUBTS:
             # a fresh initialization has no past to rewind to: it is compared with every rewind point
             controls_of[row.kind, row.mask, *level, "0" if row.kind == "fresh" else row.rewind, row.seed] = row
-    begun = {key: found for key, found in groups.items() if any(_finite(row) or _lost(row) for row in found.values())}
+    begun = {key: found for key, found in groups.items() if any(_finite(row) or lost(row) for row in found.values())}
     shape = (len(begun), len(seeds))
     accuracy = np.full(shape, np.nan)
     controls = {kind: np.full(shape, np.nan) for kind in DOUBTS}
@@ -196,7 +196,7 @@ def _table(rows: list[Row]) -> _Table:
                 if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
                     planned[kind][g] = True
                     controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
-    failed = np.array([any(_lost(row) for row in found.values()) for found in begun.values()], bool)
+    failed = np.array([any(lost(row) for row in found.values()) for found in begun.values()], bool)
     ranks = statistics.ranked([asked(key[1], found.values()) for key, found in begun.items()])
     there = [kind for kind in DOUBTS if planned[kind].any()]
     return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
@@ -207,7 +207,7 @@ def _finite(row: Row) -> bool:
     return row.test_top1 is not None and math.isfinite(row.test_top1)
 
 
-def _lost(row: Row) -> bool:
+def lost(row: Row) -> bool:
     """It will have no accuracy: it failed, diverged or was skipped."""
     return row.state in ("failed", "skipped") or (row.test_top1 is not None and not math.isfinite(row.test_top1))
 
@@ -251,7 +251,7 @@ def _outcome(
 
 def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, controls: dict[str, Estimate]) -> str:
     if outcome == "failed":
-        why = sorted({row.reason or row.state for row in table.tickets[g].values() if _lost(row)})
+        why = sorted({row.reason or row.state for row in table.tickets[g].values() if lost(row)})
         return "; ".join(why)[:300]
     if difference is None:
         return OUTCOMES["unknown"]
@@ -283,14 +283,19 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
 
 
-def paired(differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float]) -> dict[Named, Estimate]:
-    """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities."""
+def paired(
+    differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named] = ()
+) -> dict[Named, Estimate]:
+    """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities.
+
+    What `failed` in any seed has no interval, and its spread says nothing of others.
+    """
     if not differences:
         return {}
     seeds = sorted({seed for found in differences.values() for seed in found})
     table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences.values()])
     ranks = statistics.ranked([densities[name] for name in differences])
-    tests = statistics.compare(table, ranks, np.zeros(len(table), bool))
+    tests = statistics.compare(table, ranks, np.array([name in failed for name in differences]))
     return {name: one for g, name in enumerate(differences) if (one := _estimate(tests, g)) is not None}
 
 

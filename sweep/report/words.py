@@ -182,9 +182,10 @@ def steps_of(results: Results) -> int:
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
     """What the latest rewind point gains over the earliest at the sparsest level that has both, by seed."""
     levels: dict[tuple[Any, ...], list[Row]] = {}
-    tickets = [row for row in rows if row.kind == "ticket" and row.measured and row.density]
+    tickets = [row for row in rows if row.kind == "ticket"]
     for row in tickets:
-        levels.setdefault(row.level, []).append(row)
+        if row.measured and row.density:
+            levels.setdefault(row.level, []).append(row)
     several = len({method for method, _, _ in levels}) > 1
     for level, found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
         first, *_, last = 2 * in_order({row.rewind for row in found}, per_epoch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,8 @@ def train_again(
     kept = f"expected a point it kept ({', '.join(f'{s}it' for s in kept_steps(folder)) or 'none'}) or another seed"
     if not set(range(1 + start.step // steps, 1 + until)) <= set(losses):
         raise Refused(f"{lost}, nor its losses up to there, to compare a second training with; {kept}")
+    if _passed(place, between, steps):
+        (place / "checkpoint.h5").unlink()
     watch = Watch(
         points=frozenset(between), begins=partial(drop_later, place), before_writing=before_writing,
         reached=lambda at: keep(place, program, training, at, program.weights()),
@@ -82,6 +84,15 @@ def train_again(
         (folder / "snapshots").mkdir(exist_ok=True)
         os.replace(path, folder / "snapshots" / path.name)
     shutil.rmtree(place)
+
+
+def _passed(place: Path, wanted: Collection[int], steps: int) -> bool:
+    """Whether an earlier second training, for other points, is beyond one of these and did not keep it."""
+    checkpoint = place / "checkpoint.h5"
+    if not checkpoint.exists():
+        return False
+    at = files.read_attributes(checkpoint)
+    return any(step < at["epoch"] * steps + at["step"] for step in set(wanted) - set(kept_steps(place)))
 
 
 def _compare(place: Path, losses: dict[int, float]) -> None:

@@ -21,7 +21,7 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     if not path.is_dir() and not (results / word).is_dir() and (SHIPPED / f"{word}.yaml").is_file():
         path = SHIPPED / f"{word}.yaml"
     if path.is_dir():
-        folder = path
+        folder = path if path.name not in ("", "..") else path.resolve()  # the pool is the folder above
     elif path.suffix in (".yaml", ".yml"):
         experiment = experiment_file.load(path, overrides)
         return _listed(experiment, results / experiment.name), results / experiment.name

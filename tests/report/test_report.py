@@ -237,6 +237,22 @@ def test_bars_are_those_of_the_difference_from_the_dense_run_by_the_verdicts_rul
     assert "low" not in averaged(tickets, {0: 0.7})[0]  # one pair has no spread
 
 
+def test_what_failed_in_a_seed_has_no_bar_and_widens_no_other():
+    """As in the verdicts: of one ticket a seed failed, and another of its seeds is far off."""
+    dense = {0: 0.9, 1: 0.9, 2: 0.9}
+    rows = [row("dense", top1, seed=seed, quantile=None, density=1.0) for seed, top1 in dense.items()]
+    tickets = [row(top1=0.9 + 0.001 * seed, seed=seed, rewind=k) for seed in dense for k in ("0", "5ep")]
+    tickets += [row(top1=0.2, seed=0, rewind="2ep"), row(top1=0.9, seed=1, rewind="2ep"),
+                row(top1=None, seed=2, rewind="2ep", state="failed")]  # fmt: skip
+    halves = {one.rewind: one.difference.half for one in verdicts([*rows, *tickets])}
+    points = {one["rewind"]: one for one in averaged(tickets, dense)}
+    assert halves["2ep"] is None and "low" not in points["2ep"] and points["2ep"]["seeds"] == 2
+    for k in ("0", "5ep"):
+        assert points[k]["high"] - points[k]["low"] == pytest.approx(200 * halves[k]) and halves[k] < 0.01
+    drawn = {point["rewind"]: point for point in gains(tickets).to_dict()["layer"][-1]["data"]["values"]}
+    assert "low" not in drawn["2ep"] and drawn["5ep"]["high"] - drawn["5ep"]["low"] < 2.0
+
+
 def test_a_point_that_lacks_seeds_is_placed_by_its_difference_from_their_dense_runs():
     dense = {0: 0.7, 1: 0.9}
     one, both, alone = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 from slurm import backend
 from slurm.backend import Course, Ready
-from sweep import progress
+from sweep import files, progress
 from sweep.graph.home import Home
 from sweep.progress import Work
 from sweep.work.worker import Failure
@@ -69,6 +70,49 @@ def test_the_time_left_follows_the_epochs_of_what_is_under_way(tmp_path, monkeyp
             course.look(2)
     assert ready.trained == 11.0  # of the first two epochs nothing is said: from them on it is reckoned
     assert capsys.readouterr().out.splitlines() == ["sweep: 60%, 1 min 00 s left  ", "sweep: 73%, 40.0 s left  "]
+
+
+def test_epochs_that_end_in_a_burst_are_not_taken_for_speed(tmp_path, monkeypatch, capsys):
+    """Four trainings in step, 600 s an epoch, whose ends lie some seconds apart."""
+    now = [0.0]
+    for module in (backend, progress):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(), rewind=made_up.points(0), seeds=(0, 1, 2, 3)))
+    ready, begun = Ready(home), []
+    while task := ready.next():
+        begun.append(home.folder_of(task))
+    with Work("sweep", ready.epochs) as work:
+        course = Course(ready, work)
+        while now[0] < 1300.0:
+            course.look(4)
+            for place, folder in enumerate(begun):
+                for epoch in (1, 2):
+                    if now[0] == 600.0 * epoch + 4.0 * place:
+                        files.append_metrics(folder, {"epoch": epoch, "seconds": 600.0, "evaluation_seconds": 0.0})
+                        (folder / "checkpoint.h5").touch()
+            now[0] += 1.0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and re.search(
+        "sweep: 40%, (29|30) min", lines[0]
+    )  # 2 epochs and the end: 30 min, by its count
+
+
+def test_a_failed_dense_run_takes_what_needs_it_out_of_the_count(tmp_path):
+    ready = Ready(Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), rewind=made_up.points(0))))
+    assert (ready.epochs, ready.trained) == (30.0, 0.0)
+    assert handed_out(ready) == ["dense-seed0", "dense-seed1"]
+    ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
+    assert (ready.epochs, ready.trained) == (20.0, 5.0)
+
+
+def test_a_disk_that_does_not_answer_is_not_the_end_of_a_sweep(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment())
+    ready = Ready(home)
+    assert ready.next() == "dense-seed0"
+    made_up.dense(home).mkdir(parents=True, exist_ok=True)
+    (made_up.dense(home) / "checkpoint.h5").touch()
+    (made_up.dense(home) / "metrics.jsonl").mkdir()  # which cannot be read
+    assert ready.trained == 0.0
 
 
 def test_a_damaged_file_of_one_training_is_not_the_end_of_the_others(tmp_path):

@@ -15,8 +15,9 @@ from sweep import files
 from sweep.cli.find import read_home
 from sweep.errors import Interrupted
 from sweep.experiment import END
+from sweep.experiment.point import point
 from sweep.graph.record import record as write_record
-from sweep.graph.state import state_of
+from sweep.graph.state import epochs_left, state_of
 from sweep.work import again
 from sweep.work.worker import Worker
 from tests.sweeping import csv_of, lottery, trainings
@@ -109,6 +110,29 @@ def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch
     assert seen == [1, 2, 3]
     assert home.has(dense, END) and not (home.folder(dense) / "again").exists()
     assert (home.folder(dense) / "result.json").read_bytes() == before
+
+
+def test_an_earlier_point_that_is_wanted_later_is_not_passed_over(tiny_file, record, monkeypatch):
+    """Stopped after two epochs on its way to the end, it is then wanted at the end of the first."""
+    compare = again._compare
+
+    def stopping(place: Path, losses: dict[int, float]) -> None:
+        compare(place, losses)
+        if len(files.read_metrics(place)) == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(again, "_compare", stopping)
+    for path in trainings(record, "ticket-*"):
+        shutil.rmtree(path)
+    home = read_home(str(tiny_file), (GROWN, "prune.rewind=[0]"), record)
+    with pytest.raises(Interrupted):
+        Worker(home, quiet=True).attempt("dense-seed0")
+    monkeypatch.undo()
+    home = read_home(str(tiny_file), ("prune.rewind=[1ep]",), record)
+    dense = home.training("dense-seed0")
+    assert home.missing_points() == {dense.name: [point("1ep")]} and epochs_left(home, dense, [point("1ep")]) == 0
+    assert Worker(home, quiet=True).attempt("dense-seed0") is None
+    assert home.has(dense, point("1ep"))
 
 
 def test_one_process_trains_it_again_while_another_leaves_it_alone(tiny_file, record):
