@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import epochs_left, missing
+from sweep.graph.state import epochs_left, folders, missing
 from sweep.progress import Work, console, duration
 from sweep.work.worker import Failure
 
@@ -34,7 +34,8 @@ class Ready:
         self.total = len(self.waiting)
         self._dropped: set[str] = set()
         self._lacking = home.missing_points()
-        self._epochs = {name: self._left(name) for name in self.waiting}
+        begun = folders(home)
+        self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
         self.failures: list[Failure] = []
         self._given: set[str] = set()
         self._not_before: dict[str, float] = {}

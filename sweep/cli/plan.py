@@ -17,7 +17,7 @@ from sweep.errors import Refused
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import collect
-from sweep.graph.state import cost_of, epochs_left, forecast, missing, predicted_seconds
+from sweep.graph.state import cost_of, epochs_left, folders, forecast, missing, predicted_seconds
 from sweep.progress import console, duration
 from sweep.report.verdict import power
 
@@ -64,7 +64,13 @@ def plan(
         for slug, seconds in (predicted_seconds(home, on_each) or {}).items()
     }
     lacking = home.missing_points()
-    left = {training.name: epochs_left(home, training, lacking.get(training.name, ())) for training in missing(home)}
+    begun = folders(home)
+    left = {
+        training.name: epochs_left(home, training, lacking.get(training.name, ()))
+        if training.name in begun
+        else training.epochs
+        for training in missing(home)
+    }
     rows = [
         Planned(
             task=training.slug,

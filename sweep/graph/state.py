@@ -59,7 +59,7 @@ def _words(points: Sequence[Point]) -> str:
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
     """Of every training, in the order of the plan; `lacking`: points that are wanted and not there, by name."""
-    there, lacking = _folders(home), lacking or {}
+    there, lacking = folders(home), lacking or {}
     return [
         state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
         for one in home.graph
@@ -68,7 +68,7 @@ def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> 
 
 def missing(home: Home) -> list[Training]:
     """What is not done, and what is done but did not keep a point that others start from; in the order of the plan."""
-    there, lacking = _folders(home), home.missing_points()
+    there, lacking = folders(home), home.missing_points()
     return [
         training
         for training in home.graph
@@ -89,7 +89,7 @@ def epochs_left(home: Home, training: Training, lacking: Sequence[Point] = ()) -
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
 
 
-def _folders(home: Home) -> set[str]:
+def folders(home: Home) -> set[str]:
     """One look at the pool, instead of one for each of thousands of trainings."""
     pool = home.pool / "trainings"
     return {path.name for path in pool.iterdir()} if pool.is_dir() else set()
@@ -142,7 +142,7 @@ class Forecast:
 
 def forecast(home: Home) -> Forecast | None:
     """Of trainings on as many devices as the dense run had; None before one was done."""
-    predicted, there, devices = predicted_seconds(home) or {}, _folders(home), _dense_devices(home)
+    predicted, there, devices = predicted_seconds(home) or {}, folders(home), _dense_devices(home)
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
@@ -179,7 +179,7 @@ def device_seconds(result: dict[str, Any]) -> float:
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take: an epoch as much as those of
     the finished tickets and controls, or before there are any as those of the dense runs."""
-    left, there, lacking = 0.0, _folders(home), home.missing_points()
+    left, there, lacking = 0.0, folders(home), home.missing_points()
     spent, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of dense runs, of the others
     for training in home.graph:
         path = home.folder(training) / "result.json"
