@@ -23,7 +23,7 @@ REFUSED = {
     "images not there": ("train small.yaml data.name=folder data.path=none", "data.path: nothing at none; folder"),
     "no such file": ("sweep none.yaml", "none.yaml: No such file or directory; expected an experiment file"),
     "no such name": ("status none", "none: neither an experiment file nor under results/"),
-    "a folder of something else": ("plan .", ".: no experiment.yaml in it; expected the folder of an experiment"),
+    "a folder of something else": ("plan .", ": no experiment.yaml in it; expected the folder of an experiment"),
     "unknown command": ("swep small.yaml", 'Unknown command "swep"'),
     "unknown option": ("sweep small.yaml --job 2", "--job"),
     "text for an option": ("sweep small.yaml --jobs many", "--jobs"),
