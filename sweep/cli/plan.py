@@ -35,9 +35,7 @@ class Planned:
     left: float  # of them, still to be trained
     state: str
     seconds: float | None  # of all its epochs; None before the dense run was measured
-    again: list[
-        str
-    ]  # points of one that is done whose weights are wanted and not there: it is trained again up to them
+    again: list[str]  # points whose weights are wanted and not there, of one that is done: it is trained up to them
 
 
 def plan(
