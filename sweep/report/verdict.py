@@ -120,12 +120,17 @@ class _Table:
     dense: np.ndarray
     controls: dict[str, np.ndarray]
     planned: dict[str, np.ndarray]  # whether the ticket has such a control, done or not
+    diverged: dict[str, np.ndarray]  # in how many seeds that control failed
     failed: np.ndarray
     ranks: np.ndarray
 
     @property
     def differences(self) -> np.ndarray:
         return self.accuracy - self.dense
+
+    def compared(self, kind: str, tests: Comparison) -> np.ndarray:
+        """Whether a control is there in seeds enough. One that diverged was tried: two others say how far it is off."""
+        return (tests.pairs >= 2) & (tests.pairs + self.diverged[kind] >= SEEDS)
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
@@ -141,7 +146,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     matches = against_dense.above(-margin)
     # of a control that few seeds have, nothing is shown
     beats = [
-        np.where(table.planned[kind], np.where(tests.pairs >= SEEDS, tests.above(0.0), 1.0), 0.0)
+        np.where(table.planned[kind], np.where(table.compared(kind, tests), tests.above(0.0), 1.0), 0.0)
         for kind, tests in against.items()
     ]
     controlled = np.logical_or.reduce([*table.planned.values(), np.zeros(len(table.keys), bool)])
@@ -157,7 +162,9 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         scores = [_top1(row) for row in table.tickets[g].values() if _finite(row)]
         accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
         density, reason = _density(table.tickets[g].values()), _reason(table, g, difference, outcome, controls)
-        lacking = tuple(kind for kind, tests in against.items() if table.planned[kind][g] and tests.pairs[g] < SEEDS)
+        lacking = tuple(
+            kind for kind, tests in against.items() if table.planned[kind][g] and not table.compared(kind, tests)[g]
+        )
         out.append(
             Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, lacking, outcome,
                     reason)
@@ -187,6 +194,7 @@ def _table(rows: list[Row]) -> _Table:
     accuracy = np.full(shape, np.nan)
     controls = {kind: np.full(shape, np.nan) for kind in DOUBTS}
     planned = {kind: np.zeros(len(begun), bool) for kind in DOUBTS}
+    diverged = {kind: np.zeros(len(begun), int) for kind in DOUBTS}
     for g, ((_, quantile, threshold, rewind), found) in enumerate(begun.items()):
         for seed, row in found.items():
             accuracy[g, place[seed]] = _top1(row) if _finite(row) else np.nan
@@ -195,12 +203,13 @@ def _table(rows: list[Row]) -> _Table:
                 other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
                 if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
                     planned[kind][g] = True
+                    diverged[kind][g] += lost(other)
                     controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
     failed = np.array([any(lost(row) for row in found.values()) for found in begun.values()], bool)
     ranks = statistics.ranked([asked(key[1], found.values()) for key, found in begun.items()])
     there = [kind for kind in DOUBTS if planned[kind].any()]
     return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
-                  {k: planned[k] for k in there}, failed, ranks)  # fmt: skip
+                  {k: planned[k] for k in there}, {k: diverged[k] for k in there}, failed, ranks)  # fmt: skip
 
 
 def _finite(row: Row) -> bool:
@@ -245,7 +254,7 @@ def _outcome(
     if not matching:
         return "undecided"
     planned = [kind for kind in against if table.planned[kind][g]]
-    compared = planned and all(against[kind].pairs[g] >= SEEDS for kind in planned)
+    compared = planned and all(table.compared(kind, against[kind])[g] for kind in planned)
     return "no better than a control" if compared else "matching"
 
 

@@ -176,6 +176,16 @@ def test_a_control_that_two_seeds_have_shows_nothing():
     assert outcome(dense, ticket, rows("shuffled", enough)) == "winning"
 
 
+def test_a_control_that_diverged_in_a_seed_is_beaten_by_the_others():
+    """One that diverges is no reason to call its ticket less; of two that do, too little is left to compare."""
+    ticket, shuffled = rows("ticket", [0.900, 0.903, 0.901]), rows("shuffled", [0.85, 0.852, 0.851])
+    lost = [replace(one, test_top1=None, state="failed") for one in shuffled]
+    assert outcome(DENSE, ticket, [*shuffled[:2], lost[2]]) == "winning"
+    assert outcome(DENSE, ticket, [shuffled[0], *lost[1:]]) == "matching"
+    near = rows("shuffled", [0.899, 0.904])
+    assert outcome(DENSE, ticket, [*near, lost[2]]) == "no better than a control"
+
+
 def test_every_control_is_held_against_its_ticket(tmp_path):
     """As the trainings name their masks: an inverted one lies in a file of its own."""
     made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(2), seeds=(0, 1, 2), controls=CONTROLS)
