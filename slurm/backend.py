@@ -76,6 +76,16 @@ class Ready:
         except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
             return training.epochs  # which is no reason to leave the others
 
+    def _undone(self, name: str, failed: bool) -> float:
+        """Epochs of one that ended which it did not train: it failed, or its mask cuts the network through."""
+        try:
+            skipped = self.home.skipped(self.waiting[name])
+        except (Refused, OSError):  # as above
+            skipped = ""
+        if skipped:
+            return self._epochs[name]
+        return min(self._left(name), self._epochs[name]) if failed else 0.0
+
     def again(self, task: str) -> None:
         """Another process has it, or its own died: it is handed out once more, a little later."""
         name = self.home.training(task).name
@@ -85,6 +95,7 @@ class Ready:
     def end(self, task: str, failure: Failure | None) -> None:
         """Of a task that was handed out. What needs one that failed is not to come, but from a point it has."""
         name = self.home.training(task).name
+        self._epochs[name] -= self._undone(name, failure is not None)
         del self.waiting[name]
         if failure:
             self.failures.append(failure)

@@ -53,6 +53,11 @@ class Row:
         """Whether it has an accuracy that is a number."""
         return self.test_top1 is not None and math.isfinite(self.test_top1)
 
+    @property
+    def lost(self) -> bool:
+        """It will have no accuracy: it failed, diverged or was skipped."""
+        return self.state in ("failed", "skipped") or (self.test_top1 is not None and not self.measured)
+
 
 Results = dict[Training, dict[str, Any]]  # what result.json says
 

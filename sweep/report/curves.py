@@ -10,9 +10,10 @@ from typing import Any
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
+from sweep.report.intervals import Estimate, asked, paired
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
-from sweep.report.verdict import DOUBTS, Estimate, asked, lost, paired
+from sweep.report.verdict import DOUBTS
 
 NAMES = {
     "ticket": "ticket, rewound to {k}",
@@ -51,7 +52,7 @@ def averaged(
     A line is named by its method where there are `several`, of these rows or beside them.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    failed = {(row.kind, row.rewind, row.level) for row in rows if lost(row)}
+    failed = {(row.kind, row.rewind, row.level) for row in rows if row.lost}
     for row in rows:
         if row.measured:
             groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
@@ -141,10 +142,16 @@ def curves(
             .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
             .transform_filter("isValid(datum.low)")
         )
+    most = max((point["seeds"] for point in points), default=0)
+    if any(point["seeds"] < most for point in points):
+        hollow = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0, clip=True)
+        layers.append(hollow.encode(y="accuracy:Q", color=alt.value("white")))
+        below.append(f"white inside: fewer than {most} seeds")
     if dense:
         layers += across(dense)
     if others:
         layers += _published(others, remaining)
+        below.append("grey: published, by rewind point, with the range of its trials")
     heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
     return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
 
@@ -188,7 +195,7 @@ def across(dense: list[float]) -> list[Any]:
 
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
-    """Grey, with the range of its trials, named at its end."""
+    """Grey, with the range of its trials, named beside its end."""
     import altair as alt
 
     points = [
@@ -198,6 +205,7 @@ def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
             "least": 100 * one.least,
             "greatest": 100 * one.greatest,
             "published": f"published, rewound to epoch {one.rewind_epoch}",
+            "name": one.rewind,
         }
         for one in others
     ]
@@ -208,5 +216,5 @@ def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
     )
     least = min(one.density for one in others)
     ends = alt.Chart(alt.Data(values=[p for p in points if p["remaining"] == 100 * least])).encode(x=remaining)
-    names = ends.mark_text(align="right", dx=-4, dy=10, color="grey").encode(y="accuracy:Q", text="published:N")
+    names = ends.mark_text(align="left", dx=6, color="grey").encode(y="accuracy:Q", text="name:N")
     return [area, line, names]

@@ -15,6 +15,10 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     import altair as alt
 
     points, empty = _cells(rows, dense if difference else None)
+    most = max((p["seeds"] for p in points), default=0)
+    for point in points:
+        point["label"] = f"{point['accuracy']:{'+.2f' if difference else '.2f'}}".replace("-", "−")
+        point["label"] += f" ({point['seeds']})" if point["seeds"] < most else ""
     every = [*points, *empty]
     order = list(dict.fromkeys(p["left"] for p in sorted(every, key=lambda p: -p["remaining"])))
     values = [p["accuracy"] for p in points] or [0.0]
@@ -40,16 +44,17 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     dark = abs(alt.datum.accuracy) > farthest / 2 if difference else alt.datum.accuracy < middle
     squares = filled.mark_rect().encode(color=scale)
     text = filled.mark_text().encode(
-        text=alt.Text("accuracy:Q", format="+.2f" if difference else ".2f"),
+        text="label:N",
         color=alt.condition(dark, alt.value("white"), alt.value("black")),
     )
     layers = [squares, text]
     if empty:
         bare = base.transform_filter("!isValid(datum.accuracy)").encode(tooltip=["left:O", "rewind:O", "state:N"])
         layers += [bare.mark_rect(color="grey", opacity=0.15), bare.mark_text(color="grey").encode(text="state:N")]
-    subtitle = f"dense network: {100 * mean(dense.values()):.2f} %" if dense else ""
+    said = [f"dense network: {100 * mean(dense.values()):.2f} %"] if dense else []
+    said += ["in brackets: how many seeds, where fewer"] if any(p["seeds"] < most for p in points) else []
     return alt.layer(*layers).properties(
-        width=alt.Step(70), height=36 * len(order), title=alt.Title(title, subtitle=subtitle)
+        width=alt.Step(70), height=36 * len(order), title=alt.Title(title, subtitle="; ".join(said))
     )
 
 

@@ -22,10 +22,11 @@ from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.curves import NAMES
+from sweep.report.intervals import Estimate, asked, estimate, paired
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, asked, estimate, lost, paired, rule, verdicts
-from sweep.report.words import circumstances, doubts, lead, steps_of
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, rule, verdicts
+from sweep.report.words import chance, circumstances, doubts, lead, steps_of
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
@@ -132,14 +133,15 @@ def _verdict_table(found: list[Verdict]) -> str:
     held = any(one.controls for one in found)
     rows = [
         (
-            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy),
-            f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(one.reason),
-            *([", ".join(DOUBTS[kind] for kind in one.controls) or "–"] if held else []),
+            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _unbroken(one.accuracy),
+            f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(chance(one.p)),
+            html.escape(_reason(one)),
+            *([", ".join(one.controls) or "–"] if held else []),
         )
         for one in found
     ]  # fmt: skip
-    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "against dense")
-    return _table("Verdicts", (*head, "held against") if held else head, rows, escape=False)
+    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "p, corrected", "against dense")
+    return _table("Verdicts", *_told_apart((*head, "held against") if held else head, rows), escape=False)
 
 
 def _controls(found: list[Verdict]) -> str:
@@ -149,7 +151,7 @@ def _controls(found: list[Verdict]) -> str:
         for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
     ]  # fmt: skip
     head = ("control", "method", "remaining", "ticket from", "seeds", "ticket above it, points", "95 % interval")
-    return _table("Tickets against their controls", head, lines)
+    return _table("Tickets against their controls", *_told_apart(head, lines))
 
 
 def _other_ways(rows: list[Row]) -> str:
@@ -164,15 +166,15 @@ def _other_ways(rows: list[Row]) -> str:
         {key: {row.seed: (row.test_top1 or 0.0) - whole for row in group if (whole := dense.get(row.seed)) is not None}
          for key, group in groups.items()},
         {key: asked(key[1][1], group) for key, group in groups.items()},
-        {(NAMES[row.kind].format(k=row.rewind), row.level) for row in rows if row.kind in OTHER_WAYS and lost(row)},
+        {(NAMES[row.kind].format(k=row.rewind), row.level) for row in rows if row.kind in OTHER_WAYS and row.lost},
     )  # fmt: skip
     for (name, level), group in sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
         density = mean(row.density or 0.0 for row in group)
         scores = estimate([row.test_top1 or 0.0 for row in group])
         points = f"{100 * away.mean:+.2f} {away.interval}" if (away := above.get((name, level))) else "–"
-        lines.append((name, level[0], f"{density:.2%}", str(len(group)), str(scores), points))
+        lines.append((name, level[0], f"{density:.2%}", str(len(group)), _unbroken(scores), points))
     head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
-    return _table("Other ways to retrain", head, lines)
+    return _table("Other ways to retrain", *_told_apart(head, lines))
 
 
 def _published(home: Home, rows: list[Row]) -> str:
@@ -280,7 +282,31 @@ def _circumstances(results: Results) -> str:
 # Small parts --------------------------------------------------------------------------------------------------------
 
 
-def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], escape: bool = True) -> str:
+def _unbroken(figure: Estimate | str) -> str:
+    return str(figure).replace(" ", "\u00a0")
+
+
+def _reason(one: Verdict) -> str:
+    """Its figures on one line; why it failed is a sentence."""
+    figures, *why = one.reason.split("; ") if one.difference and one.outcome != "failed" else ("", one.reason)
+    return "; ".join(filter(None, (_unbroken(figures), *why)))
+
+
+def _told_apart(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Without the column of methods where there is one method: on a phone it is a line of every ticket.
+
+    >>> _told_apart(("method", "seeds"), [("lamp", "3"), ("lamp", "2")])
+    (['seeds'], [['3'], ['2']])
+    >>> _told_apart(("method", "seeds"), [("lamp", "3"), ("snip", "3")])
+    (('method', 'seeds'), [('lamp', '3'), ('snip', '3')])
+    """
+    place = head.index("method")
+    if len({row[place] for row in rows}) > 1:
+        return head, rows
+    return [*head[:place], *head[place + 1 :]], [[*row[:place], *row[place + 1 :]] for row in rows]
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], escape: bool = True) -> str:
     if not rows:
         return ""
     ready = [[html.escape(text) if escape else text for text in row] for row in rows]

@@ -9,7 +9,7 @@ from typing import Any
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import across, averaged
-from sweep.report.verdict import Estimate, asked, lost, paired
+from sweep.report.intervals import Estimate, asked, paired
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
@@ -41,7 +41,7 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
     """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
     first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest and row.measured}
-    failed = {(row.level, row.rewind) for row in tickets if lost(row)}
+    failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
     groups: dict[tuple[Any, str], dict[int, float]] = {}
     levels: dict[Any, list[Row]] = {}

@@ -88,15 +88,19 @@ def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:
         width += 1
 
 
-def holm(p: Array) -> Array:
+def holm(p: Array, to_come: int = 0) -> Array:
     """p-values corrected for there being many (Holm 1979): the smallest times their number, the next times one less …
+
+    Those `to_come` count as 1.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
+    >>> holm(np.array([0.01]), to_come=2).tolist()
+    [0.03]
     """
     order = np.argsort(p, kind="stable")
     out = np.empty(len(p))
-    out[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    out[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * (np.arange(len(p), 0, -1) + to_come)))
     return out
 
 

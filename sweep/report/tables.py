@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sweep.report.verdict import Estimate, Verdict
+from sweep.report.intervals import Estimate
+from sweep.report.verdict import Verdict
 
 
 def latex(found: list[Verdict], caption: str) -> str:

@@ -7,16 +7,15 @@ difference is taken seed by seed. How it is tested: sweep.report.statistics and 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
-from typing import TypeVar
 
 import numpy as np
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
+from sweep.report.intervals import Estimate, asked, density_of, estimate, estimated
 from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
 MARGIN = 0.005  # half a point of accuracy
@@ -34,39 +33,6 @@ DOUBTS = {
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Mean over seeds, and its 95 % interval where there are enough of them."""
-
-    mean: float
-    seeds: int
-    half: float | None  # half of the interval's width
-
-    def __str__(self) -> str:
-        if not self.seeds:
-            return "–"
-        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
-
-    @property
-    def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
-
-    @property
-    def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
-
-    @property
-    def interval(self) -> str:
-        """Of a difference, in points; nothing where there is none.
-
-        >>> Estimate(0.01, 3, 0.005).interval
-        '[+0.50, +1.50]'
-        """
-        if self.half is None:
-            return ""
-        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What can be said of the tickets of one level and rewind point."""
 
@@ -81,6 +47,7 @@ class Verdict:
     lacking: tuple[str, ...]  # controls that were planned and are not there in enough seeds
     outcome: str  # one of OUTCOMES
     reason: str
+    p: float | None  # of winning, without controls of matching, after Holm's correction; None: too few seeds, or failed
 
 
 OUTCOMES = {
@@ -106,7 +73,6 @@ def rule(margin: float = MARGIN) -> str:
     )
 
 
-Named = TypeVar("Named")
 Key = tuple[str, float | None, float | None, str]  # method, quantile, threshold, rewind point
 
 
@@ -123,6 +89,7 @@ class _Table:
     diverged: dict[str, np.ndarray]  # in how many seeds that control failed
     failed: np.ndarray
     ranks: np.ndarray
+    to_come: int  # tickets of which nothing is trained yet
 
     @property
     def differences(self) -> np.ndarray:
@@ -131,6 +98,10 @@ class _Table:
     def compared(self, kind: str, tests: Comparison) -> np.ndarray:
         """Whether a control is there in seeds enough. One that diverged was tried: two others say how far it is off."""
         return (tests.pairs >= 2) & (tests.pairs + self.diverged[kind] >= SEEDS)
+
+    def corrected(self, p: np.ndarray) -> np.ndarray:
+        """For all tickets of the sweep: what is called winning early shall not lose for there being more."""
+        return statistics.holm(p, self.to_come)
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
@@ -145,29 +116,36 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     }
     matches = against_dense.above(-margin)
     # of a control that few seeds have, nothing is shown
-    beats = [
-        np.where(table.planned[kind], np.where(table.compared(kind, tests), tests.above(0.0), 1.0), 0.0)
+    beats = {
+        kind: np.where(table.planned[kind], np.where(table.compared(kind, tests), tests.above(0.0), 1.0), 0.0)
         for kind, tests in against.items()
-    ]
+    }
     controlled = np.logical_or.reduce([*table.planned.values(), np.zeros(len(table.keys), bool)])
     enough = against_dense.pairs >= SEEDS
-    matching = enough & (statistics.holm(matches) <= LEVEL)
-    winning = matching & controlled & (statistics.holm(np.maximum.reduce([matches, *beats])) <= LEVEL)
-    worse = enough & (statistics.holm(against_dense.below(-margin)) <= LEVEL)
+    p_matching, p_winning = table.corrected(matches), table.corrected(np.maximum.reduce([matches, *beats.values()]))
+    matching = enough & (p_matching <= LEVEL)
+    winning = matching & controlled & (p_winning <= LEVEL)
+    worse = enough & (table.corrected(against_dense.below(-margin)) <= LEVEL)
+    alone = {kind: table.corrected(np.maximum(matches, p)) for kind, p in beats.items()}  # were it the only control
     out = []
     for g, (method, quantile, threshold, rewind) in enumerate(table.keys):
-        difference = _estimate(against_dense, g)
-        controls = {kind: found for kind, tests in against.items() if (found := _estimate(tests, g)) is not None}
+        difference = estimated(against_dense, g)
+        controls = {kind: found for kind, tests in against.items() if (found := estimated(tests, g)) is not None}
         outcome = _outcome(table, g, difference, bool(matching[g]), bool(winning[g]), bool(worse[g]), against)
-        scores = [_top1(row) for row in table.tickets[g].values() if _finite(row)]
+        scores = [_top1(row) for row in table.tickets[g].values() if row.measured]
         accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
-        density, reason = _density(table.tickets[g].values()), _reason(table, g, difference, outcome, controls)
+        unbeaten = [kind for kind in controls if alone[kind][g] > LEVEL] or sorted(
+            controls, key=lambda k: -beats[k][g]
+        )[:1]
+        density, reason = density_of(table.tickets[g].values()), _reason(table, g, difference, outcome, unbeaten)
+        decides = p_winning if controlled[g] else p_matching
+        p = float(decides[g]) if enough[g] and not table.failed[g] else None
         lacking = tuple(
             kind for kind, tests in against.items() if table.planned[kind][g] and not table.compared(kind, tests)[g]
         )
         out.append(
             Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, lacking, outcome,
-                    reason)
+                    reason, p)
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(
@@ -182,14 +160,14 @@ def _table(rows: list[Row]) -> _Table:
     controls_of: dict[tuple[object, ...], Row] = {}
     for row in rows:
         level = (row.quantile, None if row.quantile is not None else row.threshold)
-        if row.kind == "dense" and _finite(row):
+        if row.kind == "dense" and row.measured:
             dense[place[row.seed]] = _top1(row)
         elif row.kind == "ticket":
             groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
         elif row.kind in DOUBTS:
             # a fresh initialization has no past to rewind to: it is compared with every rewind point
             controls_of[row.kind, row.mask, *level, "0" if row.kind == "fresh" else row.rewind, row.seed] = row
-    begun = {key: found for key, found in groups.items() if any(_finite(row) or lost(row) for row in found.values())}
+    begun = {key: found for key, found in groups.items() if any(row.measured or row.lost for row in found.values())}
     shape = (len(begun), len(seeds))
     accuracy = np.full(shape, np.nan)
     controls = {kind: np.full(shape, np.nan) for kind in DOUBTS}
@@ -197,44 +175,20 @@ def _table(rows: list[Row]) -> _Table:
     diverged = {kind: np.zeros(len(begun), int) for kind in DOUBTS}
     for g, ((_, quantile, threshold, rewind), found) in enumerate(begun.items()):
         for seed, row in found.items():
-            accuracy[g, place[seed]] = _top1(row) if _finite(row) else np.nan
+            accuracy[g, place[seed]] = _top1(row) if row.measured else np.nan
             for kind in DOUBTS:
                 at = "0" if kind == "fresh" else rewind
                 other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
                 if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
                     planned[kind][g] = True
-                    diverged[kind][g] += lost(other)
-                    controls[kind][g, place[seed]] = _top1(other) if _finite(other) else np.nan
-    failed = np.array([any(lost(row) for row in found.values()) for found in begun.values()], bool)
+                    diverged[kind][g] += other.lost
+                    controls[kind][g, place[seed]] = _top1(other) if other.measured else np.nan
+    failed = np.array([any(row.lost for row in found.values()) for found in begun.values()], bool)
     ranks = statistics.ranked([asked(key[1], found.values()) for key, found in begun.items()])
     there = [kind for kind in DOUBTS if planned[kind].any()]
     return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
-                  {k: planned[k] for k in there}, {k: diverged[k] for k in there}, failed, ranks)  # fmt: skip
-
-
-def _finite(row: Row) -> bool:
-    return row.test_top1 is not None and math.isfinite(row.test_top1)
-
-
-def lost(row: Row) -> bool:
-    """It will have no accuracy: it failed, diverged or was skipped."""
-    return row.state in ("failed", "skipped") or (row.test_top1 is not None and not math.isfinite(row.test_top1))
-
-
-def asked(quantile: float | None, rows: Collection[Row]) -> float:
-    """The density asked for; of an absolute threshold, the one that came out."""
-    return 1 - quantile if quantile is not None else _density(rows)
-
-
-def _density(rows: Collection[Row]) -> float:
-    known = [row.density for row in rows if row.density is not None]
-    planned = [1 - row.quantile for row in rows if row.quantile is not None]
-    return mean(known or planned or [0.0])
-
-
-def _estimate(tests: Comparison, ticket: int) -> Estimate | None:
-    pairs = int(tests.pairs[ticket])
-    return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
+                  {k: planned[k] for k in there}, {k: diverged[k] for k in there}, failed, ranks,
+                  len(groups) - len(begun))  # fmt: skip
 
 
 def _outcome(
@@ -258,17 +212,16 @@ def _outcome(
     return "no better than a control" if compared else "matching"
 
 
-def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, controls: dict[str, Estimate]) -> str:
+def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, unbeaten: Sequence[str]) -> str:
     if outcome == "failed":
-        why = sorted({row.reason or row.state for row in table.tickets[g].values() if lost(row)})
+        why = sorted({row.reason or row.state for row in table.tickets[g].values() if row.lost})
         return "; ".join(why)[:300]
     if difference is None:
         return OUTCOMES["unknown"]
     said = f"{100 * difference.mean:+.2f} points {difference.interval}".rstrip()
     if outcome != "no better than a control":
         return said
-    beaten_by = [kind for kind, one in controls.items() if one.low is None or one.low <= 0] or list(controls)
-    return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in beaten_by)}"
+    return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in unbeaten)}"
 
 
 def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
@@ -290,37 +243,6 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
         said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
     seeds = statistics.seeds_for(margin, deviation, tickets)
     return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
-
-
-def paired(
-    differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named] = ()
-) -> dict[Named, Estimate]:
-    """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities.
-
-    What `failed` in any seed has no interval, and its spread says nothing of others.
-    """
-    if not differences:
-        return {}
-    seeds = sorted({seed for found in differences.values() for seed in found})
-    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences.values()])
-    ranks = statistics.ranked([densities[name] for name in differences])
-    tests = statistics.compare(table, ranks, np.array([name in failed for name in differences]))
-    return {name: one for g, name in enumerate(differences) if (one := _estimate(tests, g)) is not None}
-
-
-def estimate(values: Sequence[float]) -> Estimate:
-    """Of accuracies, with Student's interval. Of two seeds that would be 9 standard deviations wide on each side.
-
-    >>> one = estimate([0.90, 0.91, 0.92])
-    >>> round(one.mean, 4), round(one.half, 4)
-    (0.91, 0.0248)
-    """
-    if len(values) < SEEDS:
-        return Estimate(mean(values), len(values), None)
-    from scipy.special import stdtrit
-
-    width = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
-    return Estimate(mean(values), len(values), width)
 
 
 def _top1(row: Row) -> float:

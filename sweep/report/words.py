@@ -28,8 +28,8 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
         *circumstances(rows, results, margin),
     ]
     table = [
-        "| method | remaining | rewind | seeds | test accuracy | verdict | against dense |",
-        "|---|---|---|---|---|---|---|",
+        "| method | remaining | rewind | seeds | test accuracy | verdict | p, corrected | against dense |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
         cells = (
@@ -39,10 +39,21 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
             one.accuracy.seeds,
             one.accuracy,
             one.outcome,
+            chance(one.p),
             one.reason,
         )
         table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n\n".join([*said, *(["\n".join(table), rule(margin)] if found else [])])
+
+
+def chance(p: float | None) -> str:
+    """
+    >>> chance(0.0212), chance(0.00004), chance(1.0), chance(None)
+    ('0.021', '< 0.001', '1', '–')
+    """
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.9995 else "1"
 
 
 OTHERS = {  # how tickets that do not win are counted
@@ -67,7 +78,7 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
         points = in_order({v.rewind for v in winning or matching if v.density == least.density})
         return (
             f"{len(winning or matching)} of {len(found)} tickets {said}. The sparsest keeps {least.density:.1%} of the "
-            f"prunable weights, rewound to {' or '.join(points)}."
+            f"prunable weights, rewound to {_several(points, 'or')}."
         )
     counts = Counter(v.outcome for v in found)
     if max(v.accuracy.seeds for v in found) == 1:
@@ -99,8 +110,9 @@ def _held(winning: Sequence[Verdict]) -> str:
     groups = Counter(tuple(DOUBTS[kind] for kind in DOUBTS if kind in v.controls) for v in winning)
     if len(groups) == 1:
         return f"win, held against {_several(next(iter(groups)))}"
-    each = [f"{n} against {_several(kinds)}" for kinds, n in groups.most_common()]
-    return f"win: held {'; '.join(each)}"
+    (kinds, first), *rest = groups.most_common()
+    each = [f"{first} of them held against {_several(kinds)}", *(f"{n} against {_several(kinds)}" for kinds, n in rest)]
+    return f"win: {'; '.join(each)}"
 
 
 def _unheld(matching: Sequence[Verdict]) -> str:
@@ -109,12 +121,12 @@ def _unheld(matching: Sequence[Verdict]) -> str:
     return f"match the dense network ({why})"
 
 
-def _several(words: Sequence[str]) -> str:
+def _several(words: Sequence[str], last: str = "and") -> str:
     """
-    >>> _several(["a"]), _several(["a", "b", "c"])
-    ('a', 'a, b and c')
+    >>> _several(["a"]), _several(["a", "b", "c"]), _several(["a", "b"], "or")
+    ('a', 'a, b and c', 'a or b')
     """
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def beaten(found: Sequence[Verdict]) -> str:
@@ -180,7 +192,8 @@ def steps_of(results: Results) -> int:
 
 
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
-    """What the latest rewind point gains over the earliest at the sparsest level that has both, by seed."""
+    """What a later rewind point gains over the earliest, by seed, at the sparsest level that has both; of the points
+    that most seeds have, the latest."""
     levels: dict[tuple[Any, ...], list[Row]] = {}
     tickets = [row for row in rows if row.kind == "ticket"]
     for row in tickets:
@@ -188,10 +201,12 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
             levels.setdefault(row.level, []).append(row)
     several = len({method for method, _, _ in levels}) > 1
     for level, found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
-        first, *_, last = 2 * in_order({row.rewind for row in found}, per_epoch)
-        gain = gained(tickets, first).get((level, last))
-        if gain is None:
+        first, *others = in_order({row.rewind for row in found}, per_epoch)
+        gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
+        if not gains:
             continue
+        last = max(gains, key=lambda k: (gains[k].seeds, others.index(k)))
+        gain = gains[last]
         of = f"{level[0]} tickets" if several else "tickets"
         density = mean(row.density or 0.0 for row in found)
         said = f"At {density:.1%} left, {of} from {last} end {100 * gain.mean:+.2f} points from those of {first}"
@@ -218,5 +233,5 @@ def noise(accuracy: float, images: int) -> str:
     'One of the 359 test images is 0.28 points; between two single trainings, less than 2.5 points may be chance.'
     """
     points = by_chance(accuracy, images)
-    chance = f"; between two single trainings, less than {points:.1f} points may be chance" if points else ""
+    chance = f"; between two single trainings, less than {points:.2g} points may be chance" if points else ""
     return f"One of the {images:,} test images is {100 / images:.2g} points{chance}."

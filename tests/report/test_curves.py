@@ -120,6 +120,16 @@ def test_a_control_far_below_does_not_press_the_tickets_together():
     assert lower["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 48.0
 
 
+def test_a_point_that_lacks_seeds_is_white_inside():
+    whole = [row(seed=i, top1=0.9 + i / 1000) for i in range(3)]
+    dense = dict.fromkeys(range(3), 0.9)
+    chart = curves(averaged([*whole, row(top1=0.8, quantile=0.9, density=0.1)], dense), [], "title").to_dict()
+    (hollow,) = [one for one in chart["layer"] if one["mark"]["type"] == "circle"]
+    assert hollow["transform"] == [{"filter": "datum.seeds < 3"}] and hollow["encoding"]["color"] == {"value": "white"}
+    assert chart["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
+    assert all(one["mark"]["type"] != "circle" for one in curves(averaged(whole, dense), [], "").to_dict()["layer"])
+
+
 def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
     rows = [row(quantile=q, density=1 - q, rewind=k) for k in ("0", "2ep") for q in (0.9, 0.5, 0.99)]
     chart = heat_map(rows, {}, "title").to_dict()
@@ -182,6 +192,15 @@ def test_differences_are_from_the_dense_run_of_the_same_seed():
     rows = [row(seed=0, top1=0.5), row(seed=1, top1=0.7)]
     (cell,) = heat_map(rows, {0: 0.51, 1: 0.72, 2: 0.99}, "", difference=True).to_dict()["data"]["values"]
     assert cell["accuracy"] == pytest.approx(-1.5)
+
+
+def test_a_cell_of_the_heat_map_that_lacks_seeds_says_how_many_it_has():
+    rows = [*(row(seed=i, top1=0.5) for i in range(3)), row(seed=0, top1=0.5, rewind="2ep")]
+    chart = heat_map(rows, dict.fromkeys(range(3), 0.6), "", difference=True).to_dict()
+    assert [one["label"] for one in chart["data"]["values"]] == ["−10.00", "−10.00 (1)"]
+    assert chart["title"]["subtitle"].endswith("; in brackets: how many seeds, where fewer")
+    whole = heat_map(rows[:3], {}, "").to_dict()
+    assert whole["data"]["values"][0]["label"] == "50.00" and "brackets" not in str(whole["title"])
 
 
 def test_a_sweep_in_which_nothing_is_right_has_a_heat_map_too():

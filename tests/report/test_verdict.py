@@ -12,8 +12,9 @@ import pytest
 from sweep.experiment.fields import ControlKind
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
+from sweep.report.intervals import estimate
 from sweep.report.tables import latex
-from sweep.report.verdict import OUTCOMES, estimate, power, rule, verdicts
+from sweep.report.verdict import OUTCOMES, power, rule, verdicts
 from sweep.report.words import answer, beaten, later, lead
 from tests import made_up
 
@@ -46,6 +47,33 @@ def test_a_ticket_as_good_as_dense_and_better_than_its_controls_wins():
     assert outcome(DENSE, ticket, fresh, rows("shuffled", [0.86, 0.861, 0.859])) == "winning"
 
 
+def test_the_p_that_is_printed_is_the_one_that_decides():
+    generator, outcomes = random.Random(7), set()
+    for _ in range(60):
+        sweep = rows("dense", [0.9 + generator.gauss(0, 0.001) for _ in range(3)])
+        for quantile in (0.5, 0.8, 0.9):
+            level = {"quantile": quantile, "density": 1 - quantile}
+            sweep += rows("ticket", [0.9 + generator.gauss(0, 0.002) for _ in range(3)], **level)
+            if quantile > 0.5:
+                sweep += rows("fresh", [0.893 + generator.gauss(0, 0.002) for _ in range(3)], **level)
+        for one in verdicts(sweep):
+            assert one.p is not None
+            assert (one.p <= 0.025) == (one.outcome == ("winning" if one.controls else "matching"))
+            outcomes.add(one.outcome)
+    assert {"winning", "matching", "undecided", "no better than a control"} <= outcomes
+    two = verdicts([*DENSE[:2], *rows("ticket", [0.9, 0.9]), *rows("fresh", [0.8, 0.8])])
+    assert two[0].p is None  # two seeds show nothing
+
+
+def test_tickets_that_are_not_trained_yet_count_in_the_correction():
+    begun = [*DENSE, *rows("ticket", [0.899, 0.902, 0.902])]
+    to_come = [rows("ticket", [None] * 3, quantile=q, density=1 - q) for q in (0.5, 0.9, 0.95)]
+    (alone,) = verdicts(begun)
+    (one,) = verdicts([*begun, *(row for group in to_come for row in group)])
+    assert alone.p is not None and one.p == pytest.approx(4 * alone.p)
+    assert (alone.outcome, one.outcome) == ("matching", "undecided")
+
+
 def test_without_controls_it_matches_and_no_more_is_said():
     assert outcome(DENSE, rows("ticket", [0.900, 0.903, 0.901])) == "matching"
 
@@ -55,6 +83,20 @@ def test_a_control_that_is_as_good_takes_the_win_away_and_is_named():
                       *rows("random", [0.900, 0.902, 0.902])])  # fmt: skip
     assert found[0].outcome == "no better than a control"
     assert "random mask" in found[0].reason and "fresh" not in found[0].reason
+
+
+def test_of_two_controls_the_one_that_is_not_shown_to_be_worse_is_named():
+    """Each interval of `fresh` lies above zero by itself; corrected for there being four tickets none is shown."""
+    sweep = [*DENSE]
+    for place, quantile in enumerate((0.5, 0.6, 0.7, 0.8)):
+        sweep += rows("ticket", [0.903, 0.906, 0.904], quantile=quantile, density=1 - quantile)
+        near = [0.9022 - 0.0001 * place, 0.9030, 0.9027]
+        sweep += rows("fresh", near, quantile=quantile, density=1 - quantile)
+        sweep += rows("shuffled", [0.86, 0.861, 0.859], quantile=quantile, density=1 - quantile)
+    for one in verdicts(sweep):
+        low = one.controls["fresh"].low
+        assert low is not None and low > 0 and one.outcome == "no better than a control"
+        assert one.reason.endswith("not shown to be better than fresh initialization")
 
 
 def test_the_headline_names_the_controls_and_says_where_one_did_better():
@@ -74,9 +116,10 @@ def test_the_headline_gives_no_winner_a_control_that_it_was_not_held_against():
     fresh, shuffled = rows("fresh", [0.870, 0.872, 0.869]), rows("shuffled", [0.86, 0.861, 0.859], k=2)
     said = answer(verdicts([*DENSE, *early, *late, *fresh, *shuffled]))
     assert said.startswith(
-        "2 of 2 tickets win: held 1 against fresh initialization; 1 against fresh initialization and "
+        "2 of 2 tickets win: 1 of them held against fresh initialization; 1 against fresh initialization and "
     )
     assert said.count("shuffled mask") == 1
+    assert said.endswith("rewound to 0 or 2ep.")
 
 
 def test_a_control_that_is_missing_in_some_seeds_is_named():
@@ -115,6 +158,9 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     assert later(one).endswith("those of 0 (one seed).")
     three = [*rows("ticket", [0.90, 0.80, 0.70]), *rows("ticket", [0.91, 0.82, 0.73], k=2)]
     assert later(three, 10_000).endswith("end +2.00 points from those of 0 [-0.48, +4.48] over 3 seeds.")
+    assert "tickets from 2ep end +2.00" in later(
+        [*three, *rows("ticket", [0.99], k=5)]
+    )  # one seed says less than three
     assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
     steps = [*rows("ticket", [0.90]), *(replace(one, rewind="500it") for one in rows("ticket", [0.8])),
              *rows("ticket", [0.91], k=1)]  # fmt: skip

@@ -101,8 +101,22 @@ def test_a_failed_dense_run_takes_what_needs_it_out_of_the_count(tmp_path):
     ready = Ready(Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), rewind=made_up.points(0))))
     assert (ready.epochs, ready.trained) == (30.0, 0.0)
     assert handed_out(ready) == ["dense-seed0", "dense-seed1"]
+    made_up.epochs(ready.home.folder_of("dense-seed0"), 1)
+    (ready.home.folder_of("dense-seed0") / "checkpoint.h5").touch()
     ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
-    assert (ready.epochs, ready.trained) == (20.0, 5.0)
+    assert (ready.epochs, ready.trained) == (17.0, 2.0)  # one epoch of four, and its start
+
+
+def test_a_mask_that_cuts_the_network_through_is_no_training_done(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5, 0.9), rewind=made_up.points(0)))
+    made_up.finish(home, "dense-seed0", 0.9)
+    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    ready = Ready(home)
+    task, *_ = handed_out(ready)
+    before = ready.epochs
+    files.write_json(home.folder_of(task) / "skipped.json", {"reason": "its mask cuts the network through"})
+    ready.end(task, None)
+    assert (ready.epochs, ready.trained) == (before - 4.0, 1.0)
 
 
 def test_a_disk_that_does_not_answer_is_not_the_end_of_a_sweep(tmp_path):
