@@ -225,6 +225,7 @@ class Cluster:
             "MessageTimeout": 30,
             "MinJobAge": 300,
             "KillWait": 3,
+            "OverTimeLimit": 10,  # a job that was warned saves itself, however slow the machine is
             "CompleteWait": 0,
             "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0,default_queue_depth=1000",
             "SelectType": "select/cons_tres",

@@ -18,7 +18,6 @@ from sweep.experiment import END
 from sweep.experiment.point import point
 from sweep.graph.record import record as write_record
 from sweep.graph.state import epochs_left, state_of
-from sweep.work import again
 from sweep.work.worker import Worker
 from tests.sweeping import csv_of, lottery, trainings
 
@@ -91,6 +90,8 @@ def test_an_end_that_comes_out_different_is_refused(tiny_file, trained):
 
 
 def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch):
+    from sweep.work import again
+
     compare, seen = again._compare, []
 
     def stopping(place: Path, losses: dict[int, float]) -> None:
@@ -114,6 +115,8 @@ def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch
 
 def test_an_earlier_point_that_is_wanted_later_is_not_passed_over(tiny_file, record, monkeypatch):
     """Stopped after two epochs on its way to the end, it is then wanted at the end of the first."""
+    from sweep.work import again
+
     compare = again._compare
 
     def stopping(place: Path, losses: dict[int, float]) -> None:

@@ -1,0 +1,65 @@
+"""Weights of a point on disk: bit for bit, and of this network alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models import Weights, build
+from sweep import files
+from sweep.experiment import point
+from sweep.graph.home import Home
+from tests import made_up
+from tests.made_up import refusal
+
+
+def hard_weights() -> Weights:
+    """Initial weights with the values that careless writing changes."""
+    weights = made_up.network().initial(3)
+    weights.kernels[:5] = [0.0, -0.0, 1e-45, -3.4e38, np.nan]
+    return weights
+
+
+def test_a_snapshot_comes_back_bit_for_bit(tmp_path):
+    weights, path = hard_weights(), tmp_path / "epoch-0002.h5"
+    files.write_snapshot(path, made_up.network(), weights, {"epoch": 2})
+    again = files.read_snapshot(path, made_up.network())
+    assert [part.dtype for part in again] == [np.float32] * 3
+    assert [part.tobytes() for part in again] == [part.tobytes() for part in weights]
+
+
+def test_a_snapshot_names_its_variables_and_its_network(tmp_path):
+    path, network = tmp_path / "epoch-0002.h5", made_up.network()
+    files.write_snapshot(path, network, network.initial(0), {"epoch": 2})
+    arrays, attributes = files.read_arrays(path)
+    assert {name: array.shape for name, array in arrays.items()} == {v.name: v.shape for v in network.variables}
+    assert attributes == {"network": "mobilenet_v2_small", "epoch": 2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "resnet20", "classes": 10, "width": 0.35},
+        {"name": "mobilenet_v2_small", "classes": 9, "width": 0.35},
+        {"name": "mobilenet_v2_small", "classes": 10, "width": 1.0},
+    ],
+    ids=["another architecture", "another number of classes", "another width"],
+)
+def test_a_snapshot_of_another_network_is_refused(tmp_path, other):
+    path, network = tmp_path / "final.h5", made_up.network()
+    files.write_snapshot(path, network, network.initial(0), {})
+    said = refusal(lambda: files.read_snapshot(path, build(**other, image_size=8, channels=1)))
+    assert said.startswith(f"{path}: {other['name']}: ")
+    assert said.endswith("; the file belongs to another network")
+
+
+def test_every_snapshot_of_every_seed_has_a_place_of_its_own(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1)))
+    words = ("end", "0", "1ep", "10ep", "7it", "100000it")
+    for seed in (0, 1):
+        made_up.finish(home, f"dense-seed{seed}", 0.5)
+    places = [home.snapshot(dense, point(word)) for dense in home.graph.dense for word in words]
+    assert len(set(places)) == len(places)
+    assert home.snapshot(home.graph.dense[0], point(f"{2 * made_up.STEPS}it")) == home.snapshot(
+        home.graph.dense[0], point("2ep")
+    )
