@@ -74,6 +74,13 @@ def test_warned_the_work_saves_itself_and_gets_another_turn(number, cluster, tmp
     assert asked(tmp_path) == ["requeue 17_3"]
 
 
+def test_warned_before_it_trains_it_gets_another_turn_and_the_log_says_which_setting_is_short(cluster, tmp_path):
+    process = supervised("echo ready; while :; do sleep 0.05; done", cluster)
+    (said,) = told(process, signal.SIGUSR1)
+    assert said.startswith("warned before its training had begun: cluster.time_limit")
+    assert process.returncode == 138 and asked(tmp_path) == ["requeue 17_3"]
+
+
 @pytest.mark.parametrize(
     ("seen", "again"),
     [("RUNNING None", True), ("COMPLETING TimeLimit", True), ("COMPLETING None", False), ("CANCELLED None", False),
