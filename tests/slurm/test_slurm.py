@@ -165,7 +165,7 @@ def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1)
     words = [sys.executable, "-m", "sweep", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = "".join(process.communicate(timeout=60)[0] for process in both)
+    said = "".join(process.communicate(timeout=600)[0] for process in both)
     assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1
     until(lambda: not slurm.queue(), 60)
     assert len(ran(home)) == 4
@@ -231,7 +231,7 @@ def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm,
 
 
 def test_status_answers_from_the_files_where_slurm_does_not(slurm, tmp_path, monkeypatch):
-    file, home = sleeping(tmp_path, 30.0)
+    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     broken = tmp_path / "slurm.conf"
     away = {f"SlurmctldPort={slurm.port}": "SlurmctldPort=9", "MessageTimeout=30": "MessageTimeout=1"}

@@ -46,12 +46,12 @@ def supervised(code: str, cluster: dict[str, str]) -> subprocess.Popen[str]:
 )  # fmt: skip
 def test_only_what_was_killed_is_requeued_and_alone(status, again, cluster, tmp_path):
     """130 and 143 without having been told: a person stopped it."""
-    assert supervised(f"exit {status}", cluster).wait(20) == status
+    assert supervised(f"exit {status}", cluster).wait(300) == status
     assert asked(tmp_path) == (["requeue 17_3"] if again else [])
 
 
 def test_killed_by_a_signal_is_known_by_the_shell_s_number(cluster, tmp_path):
-    assert supervised("kill -9 $$", cluster).wait(20) == 137
+    assert supervised("kill -9 $$", cluster).wait(300) == 137
     assert asked(tmp_path) == ["requeue 17_3"]
 
 
@@ -64,7 +64,7 @@ def told(process: subprocess.Popen[str], number: signal.Signals) -> list[str]:
     while process.stdout.readline() != "ready\n":
         pass
     process.send_signal(number)
-    return process.communicate(timeout=20)[0].splitlines()
+    return process.communicate(timeout=300)[0].splitlines()
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
@@ -97,26 +97,26 @@ def test_a_warning_that_comes_before_the_work_is_passed_on(cluster, tmp_path):
     ignoring = ["bash", "-c", 'trap "" USR1 USR2; exec "$0" "$@"', sys.executable, "-c",
                 f"import os; os.kill(os.getpid(), 10); {SUPERVISE}"]  # fmt: skip
     process = subprocess.Popen([*ignoring, "bash", "-c", "sleep 0.2; exit 0"], env=cluster)
-    assert process.wait(20) == 0 and asked(tmp_path) == []
+    assert process.wait(300) == 0 and asked(tmp_path) == []
 
 
 def test_a_requeue_that_is_refused_for_a_while_is_asked_for_again(cluster, tmp_path):
     process = supervised("kill -9 $$", cluster | {"REFUSED": "3"})
-    assert process.wait(20) == 137 and asked(tmp_path) == ["requeue 17_3"] * 4
+    assert process.wait(300) == 137 and asked(tmp_path) == ["requeue 17_3"] * 4
 
 
 def test_refused_for_good_it_gives_up_with_a_line(cluster, tmp_path):
     process = supervised("kill -9 $$", cluster | {"REFUSED": "99"})
-    said = process.communicate(timeout=20)[0]
+    said = process.communicate(timeout=300)[0]
     assert process.returncode == 137 and len(asked(tmp_path)) == 6
     assert said.strip().endswith("job 17_3: SLURM refuses another turn; lottery retry submits it again")
 
 
 def test_outside_a_job_nobody_is_asked(cluster, tmp_path):
     lone = {name: value for name, value in cluster.items() if not name.startswith("SLURM_")}
-    assert supervised("kill -9 $$", lone).wait(20) == 137 and asked(tmp_path) == []
+    assert supervised("kill -9 $$", lone).wait(300) == 137 and asked(tmp_path) == []
 
 
 def test_a_job_that_is_no_array_is_requeued_by_its_own_number(cluster, tmp_path):
     single = {name: value for name, value in cluster.items() if not name.startswith("SLURM_")} | {"SLURM_JOB_ID": "21"}
-    assert supervised("kill -9 $$", single).wait(20) == 137 and asked(tmp_path) == ["requeue 21"]
+    assert supervised("kill -9 $$", single).wait(300) == 137 and asked(tmp_path) == ["requeue 21"]

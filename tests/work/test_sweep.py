@@ -97,7 +97,7 @@ def test_asked_to_stop_it_saves_itself_and_the_next_run_goes_on(tmp_path):
         with started("train", file, "--results", tmp_path / "results", preexec_fn=listening) as process:
             until(lambda least=reached + 1: len(dense_epochs(tmp_path)) > least, 300)
             process.send_signal(number)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=600)
         assert process.returncode == 130 and "run again to continue" in said
         epochs = dense_epochs(tmp_path)
         assert epochs == list(range(1, len(epochs) + 1)) and len(epochs) > reached
