@@ -72,6 +72,8 @@ class Ready:
     def _left(self, name: str) -> float:
         training, lacking = self.waiting[name], self._lacking.get(name, ())
         try:
+            if self.home.skipped(training):  # it counts as done, but nothing was trained
+                return training.epochs
             return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
         except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
             return training.epochs  # which is no reason to leave the others

@@ -54,9 +54,9 @@ def supervise(command: Sequence[str], log: Path | None = None) -> int:
         work.send_signal(STOP if STOP in told else SAVE)
     status = work.wait()
     status = 128 - status if status < 0 else status
-    if status == 128 + SAVE and told:  # the work did not handle it yet
-        print("warned before its training had begun: cluster.time_limit less cluster.warning_seconds must be longer "
-              "than its start", file=sys.stderr, flush=True)  # fmt: skip
+    if status == 128 + SAVE and told:
+        print("warned while it could not save itself (it starts, evaluates or is no training): its time limit less "
+              "cluster.warning_seconds is too short for that", file=sys.stderr, flush=True)  # fmt: skip
     if status in ENDED_BY_SIGNAL and (told or status not in (130, 143)):
         ask_for_another_turn()
     return status

@@ -142,11 +142,9 @@ def curves(
             .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
             .transform_filter("isValid(datum.low)")
         )
-    most = max((point["seeds"] for point in points), default=0)
-    if any(point["seeds"] < most for point in points):
-        hollow = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0, clip=True)
-        layers.append(hollow.encode(y="accuracy:Q", color=alt.value("white")))
-        below.append(f"white inside: fewer than {most} seeds")
+    hollow, said = lacking(base, points, len(dense))
+    layers += hollow
+    below += said
     if dense:
         layers += across(dense)
     if others:
@@ -154,6 +152,17 @@ def curves(
         below.append("grey: published, by rewind point, with the range of its trials")
     heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
     return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
+
+
+def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
+    """A white dot on the points that lack seeds of the `dense` ones, and what says so; nothing where none does."""
+    import altair as alt
+
+    most = max([dense, *(point["seeds"] for point in points)])
+    if all(point["seeds"] == most for point in points):
+        return [], []
+    dots = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0, clip=True)
+    return [dots.encode(y="accuracy:Q", color=alt.value("white"))], [f"white inside: fewer than {most} seeds"]
 
 
 def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float | None:

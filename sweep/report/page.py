@@ -25,7 +25,7 @@ from sweep.report.curves import NAMES
 from sweep.report.intervals import Estimate, asked, estimate, paired
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, rule, verdicts
+from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, rule, verdicts
 from sweep.report.words import chance, circumstances, doubts, lead, steps_of
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
@@ -141,7 +141,8 @@ def _verdict_table(found: list[Verdict]) -> str:
         for one in found
     ]  # fmt: skip
     head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "p, corrected", "against dense")
-    return _table("Verdicts", *_told_apart((*head, "held against") if held else head, rows), escape=False)
+    table = _table("Verdicts", *_told_apart((*head, "held against") if held else head, rows), escape=False)
+    return table + (f'<p class="faint">{html.escape(DECIDED)}</p>' if rows else "")
 
 
 def _controls(found: list[Verdict]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import across, averaged
+from sweep.report.curves import across, averaged, lacking
 from sweep.report.intervals import Estimate, asked, paired
 
 
@@ -23,19 +23,18 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
     for point in points:
         point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
     lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
-    lines = (
-        alt.Chart(alt.Data(values=points))
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
-            color=alt.Color("left:N", title="remaining", sort=lefts),
-            tooltip=["left:N", "rewind:O", alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"],
-        )
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
+        color=alt.Color("left:N", title="remaining", sort=lefts),
     )
-    return alt.layer(lines, *(across(list(dense.values())) if dense else [])).properties(
-        width=520, height=300, title=title
+    lines = base.mark_line(point={"size": 45, "filled": True}).encode(
+        y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
+        tooltip=["left:N", "rewind:O", alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"],
     )
+    hollow, below = lacking(base, points, len(dense))
+    heading = alt.Title(title or " ", subtitle=below) if below else title
+    layers = [lines, *hollow, *(across(list(dense.values())) if dense else [])]
+    return alt.layer(*layers).properties(width=520, height=300, title=heading)
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:

@@ -47,7 +47,7 @@ class Verdict:
     lacking: tuple[str, ...]  # controls that were planned and are not there in enough seeds
     outcome: str  # one of OUTCOMES
     reason: str
-    p: float | None  # of winning, without controls of matching, after Holm's correction; None: too few seeds, or failed
+    p: float | None  # of what DECIDED names, after Holm's correction; None: too few seeds, or failed
 
 
 OUTCOMES = {
@@ -60,6 +60,9 @@ OUTCOMES = {
     "failed": "a training of it failed, diverged or was skipped because its mask cuts the network through",
     "unknown": "no dense run to compare with",
 }
+DECIDED = (
+    "p: that it is worse, of worse; that it matches the dense network, of matching and undecided; else that it wins."
+)
 
 
 def rule(margin: float = MARGIN) -> str:
@@ -125,7 +128,8 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     p_matching, p_winning = table.corrected(matches), table.corrected(np.maximum.reduce([matches, *beats.values()]))
     matching = enough & (p_matching <= LEVEL)
     winning = matching & controlled & (p_winning <= LEVEL)
-    worse = enough & (table.corrected(against_dense.below(-margin)) <= LEVEL)
+    p_worse = table.corrected(against_dense.below(-margin))
+    worse = enough & (p_worse <= LEVEL)
     alone = {kind: table.corrected(np.maximum(matches, p)) for kind, p in beats.items()}  # were it the only control
     out = []
     for g, (method, quantile, threshold, rewind) in enumerate(table.keys):
@@ -138,7 +142,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
             controls, key=lambda k: -beats[k][g]
         )[:1]
         density, reason = density_of(table.tickets[g].values()), _reason(table, g, difference, outcome, unbeaten)
-        decides = p_winning if controlled[g] else p_matching
+        decides = {"worse": p_worse, "matching": p_matching, "undecided": p_matching}.get(outcome, p_winning)
         p = float(decides[g]) if enough[g] and not table.failed[g] else None
         lacking = tuple(
             kind for kind, tests in against.items() if table.planned[kind][g] and not table.compared(kind, tests)[g]

@@ -13,7 +13,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of
 from sweep.graph.state import State, states
 from sweep.report.rewinding import gained
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power, rule, verdicts
+from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, power, rule, verdicts
 
 STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
@@ -43,7 +43,7 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
             one.reason,
         )
         table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n\n".join([*said, *(["\n".join(table), rule(margin)] if found else [])])
+    return "\n\n".join([*said, *(["\n".join(table), DECIDED, rule(margin)] if found else [])])
 
 
 def chance(p: float | None) -> str:
@@ -217,7 +217,8 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
             reached = mean(row.test_top1 or 0.0 for row in found if row.rewind in (first, last))
             small = 100 * abs(gain.mean) < by_chance(reached, images)
             known = ", which may be chance" if small else ", more than the choice of test images explains"
-        return f"{said} (one seed{known})."
+        seeds = "one seed" if gain.seeds == 1 else f"{gain.seeds} seeds, beside what failed"
+        return f"{said} ({seeds}{known})."
     return ""
 
 

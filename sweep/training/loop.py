@@ -181,8 +181,8 @@ class _Run:
         took = time.monotonic() - began
         if not math.isfinite(loss):
             short = "; float16 ends at 65504, recipe.precision=bfloat16 does not" if self.program.scaled else ""
-            steps = f"{self.step + 1} to {last} of {self.program.steps}"  # as many as a call took, by the clock
-            raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}, in steps {steps}{short}")
+            # the step is not named: how many a call takes goes by the clock, and the reason is part of the results
+            raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}{short}")
         if self.program.loss_scale < SMALLEST:
             raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
         self._speed = (last - self.step) / took

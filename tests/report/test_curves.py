@@ -12,7 +12,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.report.curves import averaged, curves, lines_of
 from sweep.report.heat_map import heat_map
-from sweep.report.rewinding import gains
+from sweep.report.rewinding import accuracy, gains
 from sweep.report.verdict import verdicts
 from sweep.report.words import later
 from tests import made_up
@@ -101,7 +101,8 @@ def test_controls_are_dashed_and_tickets_are_not():
 
 
 def test_the_curves_have_the_dense_network_across_when_it_is_known():
-    with_dense, without = (curves(averaged([row()], {}), dense, "title").to_dict() for dense in ([0.7, 0.8], []))
+    points = averaged([row(), row(seed=1)], {})
+    with_dense, without = (curves(points, dense, "title").to_dict() for dense in ([0.7, 0.8], []))
     assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
     (value,) = with_dense["layer"][1]["data"]["values"]
     assert value["accuracy"] == pytest.approx(75.0)
@@ -128,6 +129,9 @@ def test_a_point_that_lacks_seeds_is_white_inside():
     assert hollow["transform"] == [{"filter": "datum.seeds < 3"}] and hollow["encoding"]["color"] == {"value": "white"}
     assert chart["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
     assert all(one["mark"]["type"] != "circle" for one in curves(averaged(whole, dense), [], "").to_dict()["layer"])
+    two = [row(seed=i, rewind=k) for i in range(2) for k in ("0", "2ep")]  # nowhere are all seeds of the dense network
+    for chart in (curves(averaged(two, dense), [0.9] * 3, ""), accuracy(two, dense)):
+        assert chart.to_dict()["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
 
 
 def test_the_heat_map_orders_its_rows_from_dense_to_sparse():

@@ -48,19 +48,20 @@ def test_a_ticket_as_good_as_dense_and_better_than_its_controls_wins():
 
 
 def test_the_p_that_is_printed_is_the_one_that_decides():
+    """One level without controls, one with, one whose control lacks a seed, one far below the dense network."""
     generator, outcomes = random.Random(7), set()
     for _ in range(60):
         sweep = rows("dense", [0.9 + generator.gauss(0, 0.001) for _ in range(3)])
-        for quantile in (0.5, 0.8, 0.9):
+        for quantile, reached, fresh in ((0.5, 0.9, 0), (0.8, 0.9, 3), (0.9, 0.9, 2), (0.95, 0.889, 3)):
             level = {"quantile": quantile, "density": 1 - quantile}
-            sweep += rows("ticket", [0.9 + generator.gauss(0, 0.002) for _ in range(3)], **level)
-            if quantile > 0.5:
-                sweep += rows("fresh", [0.893 + generator.gauss(0, 0.002) for _ in range(3)], **level)
+            sweep += rows("ticket", [reached + generator.gauss(0, 0.002) for _ in range(3)], **level)
+            sweep += rows("fresh", [0.893 + generator.gauss(0, 0.002) for _ in range(fresh)], **level)
         for one in verdicts(sweep):
             assert one.p is not None
-            assert (one.p <= 0.025) == (one.outcome == ("winning" if one.controls else "matching"))
-            outcomes.add(one.outcome)
-    assert {"winning", "matching", "undecided", "no better than a control"} <= outcomes
+            assert (one.p <= 0.025) == (one.outcome in ("winning", "matching", "worse"))
+            outcomes.add((one.quantile, one.outcome))
+    assert {(0.5, "matching"), (0.8, "winning"), (0.8, "no better than a control"), (0.9, "matching"),
+            (0.9, "undecided"), (0.95, "worse")} <= outcomes  # fmt: skip
     two = verdicts([*DENSE[:2], *rows("ticket", [0.9, 0.9]), *rows("fresh", [0.8, 0.8])])
     assert two[0].p is None  # two seeds show nothing
 
@@ -161,6 +162,8 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     assert "tickets from 2ep end +2.00" in later(
         [*three, *rows("ticket", [0.99], k=5)]
     )  # one seed says less than three
+    failed = [replace(one, seed=3, test_top1=None, state="failed") for one in rows("ticket", [None], k=2)]
+    assert later([*three, *failed]).endswith("from those of 0 (3 seeds, beside what failed).")
     assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
     steps = [*rows("ticket", [0.90]), *(replace(one, rewind="500it") for one in rows("ticket", [0.8])),
              *rows("ticket", [0.91], k=1)]  # fmt: skip

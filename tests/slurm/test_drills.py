@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,27 @@ def submitted(way: str, file: Path, results: Path) -> None:
 
 
 def claim(home: Path, task: str) -> dict[str, Any]:
-    return json.loads((home_of(home).folder_of(task) / "claim.json").read_text())
+    path = home_of(home).folder_of(task) / "claim.json"
+    return json.loads(path.read_text()) if path.exists() else {"starts": 0}
+
+
+def hold(home: Path, task: str) -> list[str]:
+    """Stop its process in the middle of its training, so that it cannot end before what is done to it is there."""
+    pid = claim(home, task)["pid"]
+    try:
+        os.kill(pid, signal.SIGSTOP)
+    except ProcessLookupError:
+        return []
+    if (home_of(home).folder_of(task) / "result.json").exists():
+        go_on(pid)
+        return []
+    return [task]
+
+
+def go_on(pid: int) -> None:
+    """Of a process that was held, if it is still there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def disturbed() -> Experiment:
@@ -89,6 +110,9 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as
     home = results / "tiny"
     chance = random.Random(5)
     cancelled: list[str] = []
+
+    def one_of(tasks: list[str]) -> list[str]:
+        return hold(home, chance.choice(tasks)) if tasks else []
 
     def kill_task(task: str) -> None:
         os.kill(claim(home, task)["pid"], signal.SIGKILL)
@@ -119,15 +143,16 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as
     struck = 0
     for disturb in disturbances:
         hit: list[str] = []
-        until(lambda hit=hit: hit.extend(running(home)) or hit or not slurm.queue(), 600)
+        until(lambda hit=hit: hit.extend(one_of(running(home))) or hit or not slurm.queue(), 600)
         if not hit:  # on a busy machine the cells may end before all disturbances came
             break
         struck += 1
-        task = chance.choice(hit)
-        starts = claim(home, task)["starts"]
+        (task,) = hit
+        held = claim(home, task)
         disturb(task)
         if disturb not in (cancel, restart_controller):
-            until(lambda task=task, starts=starts: claim(home, task)["starts"] > starts, 120)
+            until(lambda task=task, starts=held["starts"]: claim(home, task)["starts"] > starts, 120)
+        go_on(held["pid"])
     assert struck >= 3
     until(lambda: not slurm.queue(), 600)
     if cancelled:
@@ -160,14 +185,14 @@ def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_p
     home = results / "tiny"
     (cell,) = made_up.tickets(home_of(home))
     for turn in (1, 2):
-        until(lambda turn=turn: running(home) and claim(home, cell)["starts"] == turn, 300)
+        until(lambda turn=turn: claim(home, cell)["starts"] == turn, 300)
         held = claim(home, cell)
         until(lambda pid=held["pid"]: signal.SIGUSR1 in signals(pid, "SigCgt"), 120)
-        os.kill(held["pid"], signal.SIGSTOP)
+        assert hold(home, cell)
         slurm.run("scontrol", "update", f"jobid={held['job']}", "timelimit=1")
         until(lambda pid=held["pid"]: signal.SIGUSR1 in signals(pid, "ShdPnd"), 180)
         slurm.run("scontrol", "update", f"jobid={held['job']}", "timelimit=60")  # its next turn has this limit too
-        os.kill(held["pid"], signal.SIGCONT)
+        go_on(held["pid"])
     until(lambda: not slurm.queue(), 300)
     row = status_of(home)[cell]
     assert (row["state"], row["starts"]) == ("done", 3), row
@@ -187,17 +212,17 @@ def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(sl
     lottery("sweep", file, "--on", "slurm", "--results", results)
     home = results / "tiny"
     (cell,) = made_up.tickets(home_of(home))
-    until(lambda: running(home), 120)
+    until(lambda: running(home) and hold(home, cell), 120)
     old = claim(home, cell)
     os.kill(int((slurm.base / "pid" / f"slurmd-{old['host']}.pid").read_text()), signal.SIGKILL)
     slurm.run("scontrol", "update", f"nodename={old['host']}", "state=down", "reason=test")
     until(lambda: claim(home, cell)["starts"] == 2, 120)
     assert Path(f"/proc/{old['pid']}").exists(), "the first copy was to live on"
+    go_on(old["pid"])
+    until(lambda: "begun again elsewhere" in lottery("logs", home, cell).stdout, 120)
     until(lambda: not slurm.queue(), 300)
     slurm.kill_node(old["host"])  # what is left of it
     slurm.restore_node(old["host"])
-    log = lottery("logs", home, cell).stdout
-    assert "begun again elsewhere" in log
     epochs = [
         json.loads(line)["epoch"] for line in (home_of(home).folder_of(cell) / "metrics.jsonl").read_text().splitlines()
     ]

@@ -115,6 +115,7 @@ def test_a_mask_that_cuts_the_network_through_is_no_training_done(tmp_path):
     task, *_ = handed_out(ready)
     before = ready.epochs
     files.write_json(home.folder_of(task) / "skipped.json", {"reason": "its mask cuts the network through"})
+    assert ready.trained == 0.0
     ready.end(task, None)
     assert (ready.epochs, ready.trained) == (before - 4.0, 1.0)
 

@@ -20,7 +20,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
 from tests import made_up
 from tests.conftest import tiny
-from tests.sleeping import SMALL, evenly, last, most_together, ran, sleeping, submit
+from tests.sleeping import SMALL, evenly, last, ran, sleeping, submit
 from tests.slurm_cluster import until
 from tests.sweeping import csv_of, home_of, lottery, status_of
 
@@ -39,7 +39,6 @@ def test_80_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
     until(lambda: len(ran(home)) == 80, 300)
     lines = ran(home)
     assert len({line["cell"] for line in lines}) == 80
-    assert most_together(lines) <= 40, "more at a time than asked for"
     for one in lines:
         for other in lines:
             if one is not other and one["node"] == other["node"]:
@@ -143,6 +142,7 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
     said = lottery("retry", home.root, names[0], names[1]).stdout
     assert "cells, 1 tasks" in said and f"{names[1]}: running, left alone" in said
     until(lambda: status_of(home.root)[names[0]]["state"] == "running")
+    until(lambda: len(ran(home)) == len(names) - 2)
     assert sorted(line["cell"] for line in ran(home)) == sorted(names[2:])
 
 
@@ -358,7 +358,7 @@ def test_an_element_that_is_killed_goes_on_with_the_rest(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, trainings_per_task=4)
     file, home = sleeping(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=made_up.points(0))
     submit(file, home)
-    until(lambda: len(ran(home)) == 2, 60)
+    until(lambda: len(ran(home)) >= 2, 60)
     words = [b"pretend.py", b"train", str(home.root).encode()]
     (work,) = [
         path for path in Path("/proc").glob("[0-9]*/cmdline")

@@ -74,10 +74,10 @@ def test_warned_the_work_saves_itself_and_gets_another_turn(number, cluster, tmp
     assert asked(tmp_path) == ["requeue 17_3"]
 
 
-def test_warned_before_it_trains_it_gets_another_turn_and_the_log_says_which_setting_is_short(cluster, tmp_path):
+def test_warned_while_it_cannot_save_itself_it_gets_another_turn_and_the_log_says_why(cluster, tmp_path):
     process = supervised("echo ready; while :; do sleep 0.05; done", cluster)
     (said,) = told(process, signal.SIGUSR1)
-    assert said.startswith("warned before its training had begun: cluster.time_limit")
+    assert said.startswith("warned while it could not save itself")
     assert process.returncode == 138 and asked(tmp_path) == ["requeue 17_3"]
 
 

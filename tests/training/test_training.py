@@ -310,7 +310,7 @@ def test_checkpoints_are_written_by_the_clock_too(program, tmp_path, monkeypatch
 
 def test_a_loss_that_is_no_number_stops_the_training_and_says_where(program, tmp_path):
     run = program(tiny(learning_rate=1e30))
-    with pytest.raises(Diverged, match=r"loss is (nan|inf) in epoch 1, in steps \d+ to \d+ of"):
+    with pytest.raises(Diverged, match=r"^loss is (nan|inf) in epoch 1$"):
         trained(run, start_at(run), tmp_path)
     assert not (tmp_path / "result.json").exists()
 
