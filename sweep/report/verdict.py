@@ -61,7 +61,8 @@ OUTCOMES = {
     "unknown": "no dense run to compare with",
 }
 DECIDED = (
-    "p: that it is worse, of worse; that it matches the dense network, of matching and undecided; else that it wins."
+    'p, corrected: for "worse", that it is worse; for "matching" and "undecided", that it matches the dense network; '
+    "otherwise that it wins."
 )
 
 
