@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from sweep.experiment import Data
 from tests.conftest import tiny
 from tests.data.shards.conftest import SIZE
 from tests.data.shards.readers import together
+from tests.slurm_cluster import until
 from tests.sweeping import LOTTERY, lottery, python
 from tests.trainings import assert_nothing_is_traced_later
 
@@ -206,9 +206,7 @@ def test_training_from_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_pa
     words = ["train", tmp_path / "e.yaml", "--results"]
     lottery(*words, tmp_path / "straight")
     process = subprocess.Popen([*LOTTERY, *map(str, words), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not [*tmp_path.glob("killed/trainings/*/checkpoint.h5")] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: [*tmp_path.glob("killed/trainings/*/checkpoint.h5")], 120)
     process.kill()
     process.wait()
     lottery(*words, tmp_path / "killed")
