@@ -29,7 +29,7 @@ from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
 from sweep.lock import UNKNOWN
 from sweep.tracking.runs import hindrance
-from sweep.training.schedule import check_batch, groups_of, most_devices
+from sweep.training.schedule import check_batch, check_points, groups_of, most_devices
 
 SKEW_SECONDS = 5.0  # between this clock and that of the file system
 TURN_SECONDS = 30  # SLURM gets to start a job at once
@@ -154,6 +154,7 @@ def _data(home: Home) -> Finding:
         place_of(data)
     dataset = open_dataset(data)
     check_batch(recipe, len(dataset.train))
+    check_points(home.experiment, len(dataset.train))
     print_, before = fingerprint(dataset, data), _fingerprints(home)
     said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
     if before and print_ not in before:

@@ -24,6 +24,7 @@ from sweep.errors import Refused
 
 CHECKSUM = "checksum"
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or one's share of it
+UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # now, or by this user; the file may be whole
 
 
 @contextmanager
@@ -75,6 +76,7 @@ def write_json(path: Path, value: Any) -> None:
 # Of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own. A number is a finite one,
 # but where its types are given as (int, float).
 Shape = dict[str, Any]
+COUNT = "a number above 0"
 
 
 def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
@@ -106,16 +108,17 @@ def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str,
         if isinstance(kind, dict):
             checked(value, kind, path, place)
             continue
-        if not (_number(value) if kind in (int, float) else isinstance(value, kind)):
-            wanted = {str: "text", list: "a list", dict: "an object"}.get(kind, "a number")
+        number = kind in (int, float, COUNT)
+        if not (_number(value, above=0.0 if kind == COUNT else -1e15) if number else isinstance(value, kind)):
+            wanted = {str: "text", list: "a list", dict: "an object", COUNT: COUNT}.get(kind, "a number")
             raise Refused(f"{path}: {place} is not {wanted}; another version wrote it, or it is damaged: delete it and "
                           "run again")  # fmt: skip
     return found
 
 
-def _number(value: Any) -> bool:
-    """Nothing that is written here is larger than that, or not finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+def _number(value: Any, above: float) -> bool:
+    """Nothing that is written here is as large as that, or not finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and above < value < 1e15
 
 
 def write_arrays(
@@ -175,6 +178,8 @@ def _opened(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; the step that writes it has not run") from None
     except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # h5py's ways to say: damaged
+        if isinstance(error, OSError) and error.errno in UNREADABLE:
+            raise Refused(f"{path}: {os.strerror(error.errno)}; expected a file that can be read") from None
         reason = " ".join(str(error).split())
         raise Refused(f"{path}: truncated or not HDF5 ({reason}); delete it and run again") from None
 
@@ -199,10 +204,11 @@ EPOCH = {"epoch": int, "seconds": float, "evaluation_seconds": float}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    return read_lines(folder / "metrics.jsonl", EPOCH)
+    mend = "bring it back from a copy, or delete the folder to train it again"
+    return read_lines(folder / "metrics.jsonl", EPOCH, mend)
 
 
-def read_lines(path: Path, shape: Shape | None = None) -> list[dict[str, Any]]:
+def read_lines(path: Path, shape: Shape | None = None, mend: str = "delete it and run again") -> list[dict[str, Any]]:
     """Lines of JSON, without a last one that was cut off while being written."""
     try:
         whole, _, _ = path.read_text().rpartition("\n")
@@ -210,7 +216,7 @@ def read_lines(path: Path, shape: Shape | None = None) -> list[dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (ValueError, RecursionError):
-        raise Refused(f"{path}: a line is not readable as JSON; delete it and run again") from None
+        raise Refused(f"{path}: a line is not readable as JSON; {mend}") from None
 
 
 def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:

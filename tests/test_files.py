@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import h5py
@@ -151,6 +152,17 @@ def test_a_file_with_damage_inside_is_read_or_refused_by_name(written, at):
         files.read_arrays(written)
     except Refused as error:
         assert str(written) in str(error) and "\n" not in str(error)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(written, monkeypatch):
+    """Who deleted it on such an advice would lose a whole one. Simulated, for the superuser may read all."""
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Unable to open file")
+
+    monkeypatch.setattr(files.h5py, "File", denied)
+    said = refusal(lambda: files.read_arrays(written))
+    assert said == f"{written}: Permission denied; expected a file that can be read"
 
 
 def test_a_missing_file_is_refused_by_name_in_one_line(tmp_path):

@@ -30,7 +30,7 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name
 from sweep.progress import console
-from sweep.training.schedule import check_batch, groups_of
+from sweep.training.schedule import check_batch, check_points, groups_of
 from sweep.work.worker import Failure, Worker, record_failure
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
@@ -194,7 +194,9 @@ def _check_data(home: Home) -> None:
     """What only the data can tell, said before anything is written."""
     data = home.experiment.data
     if missing(home):
-        check_batch(home.experiment.recipe, len(open_dataset(data).train))
+        images = len(open_dataset(data).train)
+        check_batch(home.experiment.recipe, images)
+        check_points(home.experiment, images)
     if data.name == "folder" and (others := left_out(place_of(data))):
         named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
         console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")

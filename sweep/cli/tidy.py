@@ -18,6 +18,7 @@ from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
+from sweep.graph.home import descriptions
 from sweep.graph.plan import graph_of
 from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Training
@@ -82,7 +83,7 @@ def left_over(results: Path) -> list[Left]:
 def _asked(results: Path) -> dict[str, Training | Mask]:
     """All trainings and masks that the experiments under `results` ask for, by name."""
     out: dict[str, Training | Mask] = {}
-    for described in results.glob("*/experiment.yaml"):
+    for described in descriptions(results):
         for training in graph_of(experiment_file.load(described)):  # one that cannot be read is refused by name
             out[training.name] = training
             if training.mask:

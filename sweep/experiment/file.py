@@ -96,6 +96,9 @@ def record(experiment: Experiment) -> str:
 
 def _refuse_edited(text: str, path: Path) -> None:
     above, seal, rest = text.rpartition(SEAL)
+    if not seal and path.name == "experiment.yaml" and (path.parent.parent / "trainings").is_dir():
+        raise Refused(f"{path}: without the checksum at its end, so cut off, edited or of an earlier version; bring it "
+                      "back from a copy, or delete it and run your own experiment file again")  # fmt: skip
     if seal and rest.split()[:1] != [_checksum(above)]:
         raise Refused(f"{path}: edited since it was written, so not what its results were trained with; take that "
                       "back and give key.sub=value instead, or take out the last line of your own copy")  # fmt: skip

@@ -7,9 +7,11 @@ results/EXPERIMENT/       experiment.yaml, report/, wandb/
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
@@ -79,7 +81,7 @@ class Home:
     def points_asked(self, training: Training) -> set[Point]:
         """The points of it that any experiment of the pool starts from: trained again it might be another run."""
         out = set(self.graph.points_of(training))
-        for described in self.pool.glob("*/experiment.yaml"):
+        for described in descriptions(self.pool):
             if described.parent == self.root:
                 continue
             try:
@@ -142,14 +144,30 @@ class Home:
 
 
 RESULT: files.Shape = {  # what others ask of result.json
-    "test": {"top1": float, "top5": float, "loss": (int, float)}, "validation": {"top1?": float}, "devices": int,
-    "steps_per_epoch": int, "seconds?": float, "hardware?": str, "trainings_per_gpu?": int, "epochs?": float,
-    "gpu_seconds?": float, "threshold?": float, "density?": float, "kept?": int, "prunable?": int,
+    "test": {"top1": float, "top5": float, "loss": (int, float)}, "validation": {"top1?": float},
+    "devices": files.COUNT, "steps_per_epoch": files.COUNT, "seconds?": float, "hardware?": str,
+    "trainings_per_gpu?": files.COUNT, "epochs?": float, "gpu_seconds?": float, "threshold?": float,
+    "density?": float, "kept?": int, "prunable?": files.COUNT,
     "instability?": float,
     "test_images?": int, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str, "version?": str,
     "run?": str, "runs?": {},
 }  # fmt: skip
 REASON: files.Shape = {"reason": str, "runs?": {}}  # of failure.json and skipped.json
+
+
+def descriptions(pool: Path) -> list[Path]:
+    """experiment.yaml of all its experiments. Also where that may not be looked for, which a glob passes by: what it
+    asks for would seem to be of no use."""
+    out = []
+    for path in sorted(folder / "experiment.yaml" for folder in pool.iterdir()):
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # whoever reads it is told
+            pass
+        out.append(path)
+    return out
 
 
 def snapshot_at(folder: Path, step: int) -> Path:
@@ -162,7 +180,22 @@ def kept_steps(folder: Path) -> list[int]:
 
 
 def steps_per_epoch(folder: Path) -> int:
-    return int(files.read_json(folder / "result.json", RESULT)["steps_per_epoch"])
+    result = files.read_json_if_there(folder / "result.json", RESULT)
+    if result is None:
+        raise Refused(f"{folder.name}: it is not done, so how many steps its epochs have is not known; lottery sweep "
+                      "trains it")  # fmt: skip
+    return int(result["steps_per_epoch"])
+
+
+def metrics_of(folder: Path) -> list[dict[str, Any]]:
+    """Every epoch of a training that is done; refused where some are lost."""
+    found, result = files.read_metrics(folder), files.read_json(folder / "result.json", RESULT)
+    # one that began inside an epoch has a line for the rest of it; an earlier version did not say how many there are
+    epochs = math.ceil(result["epochs"]) if result.get("epochs") is not None else len(found)
+    if len(found) != epochs:
+        raise Refused(f"{folder / 'metrics.jsonl'}: {len(found)} of {epochs} epochs; bring it back from a copy, or "
+                      "delete the folder to train it again")  # fmt: skip
+    return found
 
 
 def open_home(experiment: Experiment, root: Path) -> Home:

@@ -76,7 +76,7 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     path = home.mask(mask)
     if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
         # of an initialization; or a pool that travelled without its large files
-        return read_mask(home, mask, Runs(home.pool).there(mask.of.name) if mask.method.at == END else None)
+        return read_own_mask(home, mask)
     network, weights = _weights_of(home, mask, scorer)
     digest = run_of(weights)
     if not path.exists():
@@ -112,15 +112,23 @@ def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: 
     return masks.prune(seen, shapes, mask.level, method.score, method.allocation, within, inverted)
 
 
+def read_own_mask(home: Home, mask: Mask) -> Found:
+    """The mask in its file, if it was taken from the run of its training that is there."""
+    return read_mask(home, mask, Runs(home.pool).there(mask.of.name) if mask.method.at == END else None)
+
+
 def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
     """The mask in its file; with a digest, only if it was taken from the weights that belong to it."""
     path = home.mask(mask)
     arrays, attributes = files.read_arrays(path)
     if weights not in (None, attributes.get("weights")):
         raise Refused(f"{path}: taken from other weights than {home.snapshot(mask.of, mask.method.at)}; delete it")
-    network = network_of(attributes)
+    try:
+        network, packed = network_of(attributes), arrays["mask"]
+    except (KeyError, ValueError) as error:
+        raise Refused(f"{path}: not a mask ({error}); delete it and run again") from None
     threshold = arrays.get("threshold")
-    found = np.unpackbits(arrays["mask"], count=network.prunable).astype(bool)
+    found = np.unpackbits(packed, count=network.prunable).astype(bool)
     kept, right = list(masks.remaining(found, network).values()), right_count(mask, masks.kernel_sizes(network))
     if right not in (None, sum(kept)):
         raise Refused(f"{path}: {sum(kept)} of {network.prunable} weights kept, expected {right} at {mask.level}; "

@@ -7,20 +7,24 @@ and must come out the same (sweep.work.again).
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
-from sweep.graph.home import REASON, RESULT, Home
+from sweep.graph.home import REASON, RESULT, Home, metrics_of
+from sweep.graph.mask_file import read_own_mask
 from sweep.graph.plan import graph_of
 
 DONE, FAILED, SKIPPED = "result.json", "failure.json", "skipped.json"
 ENDS = (DONE, FAILED, SKIPPED)
+NUMBERS = ("training", "test", "validation", "run", "epochs", "threshold", "density", "kept", "instability")
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,24 @@ def record(home: Home, to: Path) -> Recorded:
         raise Refused(f"{home.root}: no training of it has ended, so there is nothing to record")
     named = {folder: to / folder.relative_to(home.pool) for folder in ended}
     chosen = _files(home.pool / "autotuned")
-    _refuse_others([*(folder / DONE for folder in ended if (folder / DONE).exists()), *chosen], home.pool, to)
+    masks = [mask for one in home.graph if one.mask and home.mask(mask := one.mask.as_made).exists()]
     described = to / home.root.name / "experiment.yaml"
     _refuse_narrower(home, described)
+    for folder, there in named.items():
+        _refuse_damaged(folder)
+        _refuse_other_run(folder / DONE, there / DONE)
+    for mask in dict.fromkeys(masks):
+        read_own_mask(home, mask)
+    for source in chosen:
+        _refuse_other_choice(source, to / source.relative_to(home.pool))
     files.write_text(described, experiment_file.record(_anywhere(home.experiment)))
     written = {described}
     for folder, there in named.items():
         written |= _copy_training(folder, there)
-    masks = {path for one in home.graph if one.mask and (path := home.mask(one.mask)).exists()}
-    for source in (*masks, *chosen):
+    found = {home.mask(mask) for mask in masks}
+    for source in (*found, *chosen):
         written |= _copy(source, to / source.relative_to(home.pool))
-    return Recorded(len(ended), len(masks), sum(path.stat().st_size for path in written))
+    return Recorded(len(ended), len(found), sum(path.stat().st_size for path in written))
 
 
 def _refuse_place(home: Home, to: Path) -> None:
@@ -59,12 +70,29 @@ def _refuse_place(home: Home, to: Path) -> None:
         raise Refused(f"--to {to}: it has weights, so it is a folder of results; expected one for the record")
 
 
-def _refuse_others(sources: list[Path], pool: Path, to: Path) -> None:
-    """What is on record stays: a result and what XLA chose for it belong together."""
-    for source in sources:
-        there = to / source.relative_to(pool)
-        if there.exists() and there.read_bytes() != source.read_bytes():
-            raise Refused(f"{there}: of another run than {source}; expected a folder without it")
+def _refuse_damaged(folder: Path) -> None:
+    """All is read before anything is written: damage does not travel, and replaces nothing."""
+    files.read_json_if_there(folder / "training.json")
+    files.read_metrics(folder)
+    if (folder / DONE).exists():
+        metrics_of(folder)
+
+
+def _refuse_other_run(source: Path, there: Path) -> None:
+    """What is on record stays. Trained again to the same numbers it is the same run, whatever time it took."""
+    result, known = (files.read_json_if_there(path, RESULT) for path in (source, there))
+    if result and known and _numbers(result) != _numbers(known):
+        raise Refused(f"{there}: of another run than {source}; expected a folder without it")
+
+
+def _numbers(result: dict[str, Any]) -> str:
+    return json.dumps([result.get(name) for name in NUMBERS])  # as text, in which NaN is NaN
+
+
+def _refuse_other_choice(source: Path, there: Path) -> None:
+    """A result and what XLA chose for it belong together."""
+    if there.exists() and there.read_bytes() != source.read_bytes():
+        raise Refused(f"{there}: of another run than {source}; expected a folder without it")
 
 
 def _refuse_narrower(home: Home, described: Path) -> None:
@@ -83,9 +111,7 @@ def _ended(folder: Path, there: Path) -> bool:
 
 
 def _copy_training(folder: Path, there: Path) -> set[Path]:
-    """The end last, so that what has one is whole. Read before: damage does not travel."""
-    files.read_metrics(folder)
-    files.read_json_if_there(folder / DONE, RESULT)
+    """The end last, so that what has one is whole."""
     written = set[Path]()
     for name in ("training.json", "metrics.jsonl", SKIPPED, DONE):
         written |= _copy(folder / name, there / name)

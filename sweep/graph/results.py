@@ -100,6 +100,12 @@ def _row(home: Home, training: Training, runs: Runs) -> Row:
                           "folder to train it again")  # fmt: skip
         out["validation_top1"] = result["validation"].get("top1")
         kept, total = result.get("kept"), result.get("prunable")
+        if kept is not None and total is not None and not (0 <= kept <= total and _near(result, kept / total)):
+            raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, a density of "
+                          f"{result.get('density')}; delete the folder to train it again")  # fmt: skip
+        if (result.get("epochs") or 0) < 0:
+            raise Refused(f"{folder / 'result.json'}: {result['epochs']} epochs, expected 0 or more; delete the folder "
+                          "to train it again")  # fmt: skip
         if training.mask and kept is not None and total is not None:
             # of uniform masks each kernel has a count of its own, which a total does not tell
             right = right_count(training.mask, [total]) if training.mask.method.allocation != "uniform" else None
@@ -110,6 +116,10 @@ def _row(home: Home, training: Training, runs: Runs) -> Row:
     if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at 0 that over the same epochs is the same
         kind = "fresh_short"
     return Row(training.name, kind, training.origin, str(training.begin), **out)
+
+
+def _near(result: dict[str, Any], density: float) -> bool:
+    return abs(result.get("density", density) - density) < 1e-6
 
 
 def write_csv(rows: list[Row], path: Path) -> None:

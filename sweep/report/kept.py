@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sweep import files
+from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.mask_file import read_mask
+from sweep.graph.mask_file import read_own_mask
 from sweep.graph.training import Mask
 from sweep.pruning import masks
 
@@ -27,17 +29,28 @@ def masks_of(home: Home) -> list[Mask]:
 
 def kept(home: Home) -> Kept:
     """By the masks that are there; by what an earlier report wrote down where they are not."""
-    noted = files.read_json_if_there(home.report / NAME, {"weights": {}, "kept": {}}) or {"weights": {}, "kept": {}}
+    noted = _noted(home.report / NAME)
     found = Kept(noted["weights"])
     for mask in masks_of(home):
         if home.mask(mask).exists():
-            read = read_mask(home, mask)
+            read = read_own_mask(home, mask)
             left = masks.remaining(read.mask, read.network)
             found.weights.update(zip(left, map(int, masks.kernel_sizes(read.network)), strict=True))
             found.kept[mask.name] = {kernel: int(count) for kernel, count in left.items()}
         elif mask.name in noted["kept"]:
             found.kept[mask.name] = noted["kept"][mask.name]
     return found
+
+
+def _noted(path: Path) -> dict[str, dict[str, Any]]:
+    noted = files.read_json_if_there(path, {"weights": {}, "kept": {}}) or {"weights": {}, "kept": {}}
+    weights = dict.fromkeys(noted["weights"], files.COUNT)
+    files.checked(noted["weights"], weights, path, "weights")
+    for name, counts in noted["kept"].items():
+        files.checked(counts, dict.fromkeys(weights, int), path, f"kept.{name}")
+        if not counts.keys() <= weights.keys():
+            raise Refused(f"{path}: kept.{name} has kernels that weights has not; delete it and run again")
+    return noted
 
 
 def write_kept(found: Kept, folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import mean
 
 from sweep.graph.home import Home
-from sweep.graph.mask_file import Found, can_make, make_mask, read_mask
+from sweep.graph.mask_file import Found, can_make, make_mask, read_own_mask
 from sweep.graph.training import Mask
 from sweep.pruning.compare import SAME, Overlap, overlap
 from sweep.pruning.masks import kernel_sizes
@@ -72,7 +72,7 @@ def made(home: Home) -> list[Mask]:
 
 
 def found_in(home: Home, mask: Mask) -> Found:
-    return read_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
+    return read_own_mask(home, mask) if home.mask(mask).exists() else make_mask(home, mask)
 
 
 def title(mask: Mask, seed: bool = True) -> str:

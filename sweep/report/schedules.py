@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
-from sweep.graph.home import Home
+from sweep.graph.home import Home, descriptions
 from sweep.graph.results import Row, collect
 from sweep.progress import console
 
@@ -19,7 +19,7 @@ def other_schedule(home: Home) -> list[Row]:
     ours = {training.name for training in home.graph.dense}
     methods, points = ({str(one) for one in of} for of in (home.experiment.prune.methods, home.experiment.prune.rewind))
     out: dict[str, Row] = {}
-    for described in sorted(home.pool.glob("*/experiment.yaml")):
+    for described in descriptions(home.pool):
         try:
             other = Home(described.parent, experiment_file.load(described))
             same = {training.seed for training in other.graph.dense if training.name in ours}

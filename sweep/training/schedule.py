@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.errors import Refused
-from sweep.experiment import Recipe
+from sweep.experiment import Experiment, Point, Recipe
 
 Array = np.ndarray
 
@@ -139,6 +139,22 @@ def check_batch(recipe: Recipe, images: int) -> None:
     """Refuses a batch that the training images do not fill."""
     if images < recipe.batch:
         raise Refused(f"recipe.batch: received {recipe.batch}, expected at most the {images} training images")
+
+
+def check_points(experiment: Experiment, images: int) -> None:
+    """Refuses points after the end of training, and two names of one step: that takes the number of images."""
+    prune, recipe = experiment.prune, experiment.recipe
+    steps = images // recipe.batch
+    for name in ("rewind", "lr_rewind", "finetune", "control_rewind", "instability"):
+        named: dict[int, Point] = {}
+        for at in getattr(prune, name):
+            step = at.step(steps, recipe.epochs)
+            if step >= steps * recipe.epochs:
+                raise Refused(f"prune.{name}: received {at}, expected a point before the end of training, after "
+                              f"{steps * recipe.epochs} steps ({steps} in an epoch)")  # fmt: skip
+            if step in named:
+                raise Refused(f"prune.{name}: {named[step]} and {at} are the same step, {step}; expected one of them")
+            named[step] = at
 
 
 def groups_of(recipe: Recipe, replicas: int) -> int:

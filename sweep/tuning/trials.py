@@ -164,7 +164,7 @@ def create(tuning: Tuning) -> Tuning:
     """Make its folder."""
     tuning.root.mkdir(parents=True, exist_ok=True)
     # written anew each time: what is no part of the hash, such as data.path, may be another now
-    files.write_text(tuning.root / "experiment.yaml", experiment_file.dump(tuning.experiment))
+    files.write_text(tuning.root / "experiment.yaml", experiment_file.record(tuning.experiment))
     files.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
     return tuning
 

@@ -19,7 +19,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
-from sweep.graph.home import AGAIN, RESULT, Home, kept_steps
+from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
 from sweep.graph.mask_file import Found
 from sweep.graph.runs import run_of
 from sweep.graph.training import Training
@@ -50,7 +50,8 @@ def train_again(
     if result["devices"] != program.devices.replicas:
         raise Refused(f"{lost}, and it was trained on {result['devices']} devices, not on {program.devices.replicas}; "
                       f"expected --devices {result['devices']}")  # fmt: skip
-    losses = {line["epoch"]: line["train_loss"] for line in files.read_metrics(folder) if "train_loss" in line}
+    lines = metrics_of(folder) if END in wanted else files.read_metrics(folder)
+    losses = {line["epoch"]: line["train_loss"] for line in lines if "train_loss" in line}
     last, steps = max(losses, default=0), program.steps  # with recipe.stop_at perhaps not all epochs
     between = {at.step(steps, program.recipe.epochs) for at in wanted if at != END}
     if max(between, default=0) >= program.recipe.epochs * steps:

@@ -17,6 +17,8 @@ REFUSED = {
     "wrong type": ("sweep small.yaml recipe.epochs=many", "recipe.epochs: received 'many', expected a whole number"),
     "quantile above 1": ("sweep small.yaml prune.quantiles=[1.5]", "prune.quantiles: received 1.5, expected 0 up to"),
     "rewind past the end": ("sweep small.yaml prune.rewind=[4ep]", "prune.rewind: received 4ep, expected"),
+    "steps past the end": ("sweep small.yaml prune.rewind=[9999it]", "prune.rewind: received 9999it, expected a point"),
+    "one step, two names": ("sweep small.yaml prune.rewind=[0,179it,1ep]", "179it and 1ep are the same step, 179"),
     "malformed override": ("sweep small.yaml epochs", "'epochs': expected key.sub=value"),
     "data not given": ("sweep small.yaml data.name=cifar10", "data.path: not given; cifar10 needs its archive"),
     "data not there": ("train small.yaml data.name=cifar10 data.path=none.tar", "data.path: nothing at none.tar;"),

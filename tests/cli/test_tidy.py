@@ -63,3 +63,25 @@ def test_where_an_experiment_cannot_be_read_nothing_is_deleted(shrunk, lottery):
     status, _, said = lottery("tidy", "--delete")
     assert status == 2 and "other/experiment.yaml: not YAML" in said
     assert content(shrunk.pool) == before
+
+
+@pytest.mark.parametrize(
+    ("hidden", "why"),
+    [
+        (lambda folder: (folder.rename(folder.with_name("away")), folder.symlink_to(folder)), "symbolic links"),
+        (lambda folder: _cut(folder / "experiment.yaml"), "without the checksum at its end, so cut off"),
+    ],
+)
+def test_an_experiment_that_cannot_be_looked_at_is_not_one_that_asks_for_nothing(shrunk, lottery, hidden, why):
+    """A link in a circle stands for a folder of someone else: the system says of both that one may not look."""
+    open_home(made_up.experiment("other", seeds=(0, 1)), shrunk.pool / "other")
+    hidden(shrunk.pool / "other")
+    before = {path.name for path in (shrunk.pool / "trainings").iterdir()}
+    (shrunk.pool / "away" / "experiment.yaml").unlink(missing_ok=True)
+    status, _, said = lottery("tidy", "--delete")
+    assert status == 2 and "other/experiment.yaml" in said and why in said
+    assert {path.name for path in (shrunk.pool / "trainings").iterdir()} == before
+
+
+def _cut(path: Path) -> None:
+    path.write_text(path.read_text().partition("seeds:")[0])

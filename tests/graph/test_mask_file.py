@@ -17,6 +17,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask, read_mask
 from sweep.graph.training import Mask
 from sweep.pruning import masks
+from sweep.report.kept import kept
 from tests import made_up
 from tests.made_up import refusal
 
@@ -184,6 +185,20 @@ def test_a_mask_of_other_weights_is_refused(own):
     assert refusal(lambda: found_of(own)) == (
         f"{own.mask(mask_of(own))}: taken from other weights than {final(own)}; delete it"
     )
+
+
+def test_a_file_of_something_else_in_its_place_is_refused_by_name(own):
+    found_of(own)
+    path = own.mask(mask_of(own))
+    shutil.copy(final(own), path)
+    assert refusal(lambda: read_mask(own, mask_of(own))).startswith(f"{path}: not a mask (")
+
+
+def test_a_mask_of_another_run_is_refused_where_the_weights_are_gone(own):
+    found_of(own)
+    final(own).unlink()
+    made_up.finish(own, "dense-seed0", 0.9, run="0" * 64)
+    assert "taken from other weights than" in refusal(lambda: kept(own))
 
 
 @pytest.mark.parametrize("missing", ["image_size", "Conv1/kernel"])

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sweep import files as store
-from sweep.experiment.file import dump
+from sweep.experiment.file import record
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.report.curves import averaged, curves, lines_of
@@ -147,7 +147,7 @@ def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
     rounds = Home(tmp_path / "rounds", in_two)
     other = Home(tmp_path / "other", made_up.experiment(name="other", quantiles=(0.6,), rewind=points, seeds=(7,)))
     for home in (once, rounds, other):
-        store.write_text(home.root / "experiment.yaml", dump(home.experiment))
+        store.write_text(home.root / "experiment.yaml", record(home.experiment))
         for training in home.graph:
             kept = round(100 * (1 - training.mask.level.value)) if training.mask else 100
             made_up.finish(home, training.slug, 0.7, **DONE | {"density": kept / 100, "kept": kept})

@@ -16,7 +16,9 @@ from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
 from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
+from sweep.report.kept import kept
 from tests import made_up
+from tests.made_up import refusal
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 COLUMNS = [
@@ -50,6 +52,30 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 # ---- rows
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"density": 0.7}, "50 of 100 weights kept, a density of 0.7"),
+        ({"kept": 101}, "101 of 100 weights kept"),
+        ({"prunable": 0}, "prunable is not a number above 0"),
+        ({"trainings_per_gpu": 0}, "trainings_per_gpu is not a number above 0"),
+        ({"epochs": -3}, "-3 epochs, expected 0 or more"),
+    ],
+)
+def test_numbers_of_a_result_that_cannot_be_are_refused_by_name(unfinished, wrong, why):
+    folder = made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE | wrong)
+    said = refusal(lambda: collect(unfinished))
+    assert said.startswith(f"{folder / 'result.json'}: ") and why in said
+
+
+@pytest.mark.parametrize("wrong", [[], {"stem": 3, "none": 1}, {"stem": "3"}, {"stem": None}])
+def test_counts_of_kernels_that_cannot_be_are_refused_by_name(unfinished, wrong):
+    path = unfinished.report / "kept.json"
+    for weights, counts in (({"stem": 9}, wrong), ({"stem": 0}, {"stem": 0})):
+        store.write_json(path, {"weights": weights, "kept": {"a mask": counts}})
+        assert refusal(lambda: kept(unfinished)).startswith(f"{path}: ")
 
 
 def test_there_is_a_row_for_every_training_finished_or_not(unfinished):

@@ -89,6 +89,14 @@ def test_an_end_that_comes_out_different_is_refused(tiny_file, trained):
     assert not (result.parent / "snapshots" / "final.h5").exists()
 
 
+def test_an_epoch_that_the_record_lost_is_named(tiny_file, record):
+    (metrics,) = trainings(record, "dense-*/metrics.jsonl")
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:-1]))
+    done = lottery("sweep", tiny_file, GROWN, "--results", record, check=None)
+    assert done.returncode in (1, 2) and f"metrics.jsonl: {len(lines) - 1} of {len(lines)} epochs" in done.stderr
+
+
 def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch):
     from sweep.work import again
 
