@@ -39,7 +39,7 @@ def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tm
 def test_weights_that_did_not_travel_with_their_results(tmp_path):
     home = home_in(tmp_path)
     made_up.finish(home, "dense-seed0", 0.9)
-    files.write_text(home.root / "experiment.yaml", experiment_file.dump(home.experiment))
+    files.write_text(home.root / "experiment.yaml", experiment_file.record(home.experiment))
     one = found(home, "weights")
     assert (one.state, one.found) == ("warning", "not there: dense-seed0 at 2ep, end") and "trained again" in one.remedy
     assert lottery("plan", home.root, "--json").stdout.count('"again": []') == len(home.graph) - 1

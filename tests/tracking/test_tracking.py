@@ -262,7 +262,7 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
     home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
     (home.root).mkdir()
-    (home.root / "experiment.yaml").write_text(experiment_file.dump(home.experiment))
+    (home.root / "experiment.yaml").write_text(experiment_file.record(home.experiment))
     folder = made_up.dense(home)
     for epochs in ((1, 2), (3, 4)):
         with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
@@ -277,7 +277,7 @@ def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_pa
 
 
 def test_sync_without_offline_runs_says_so(tmp_path):
-    (tmp_path / "experiment.yaml").write_text(experiment_file.dump(made_up.experiment()))
+    (tmp_path / "experiment.yaml").write_text(experiment_file.record(made_up.experiment()))
     assert "nothing to bring up" in lottery("wandb", "sync", tmp_path).stdout
 
 
