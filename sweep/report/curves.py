@@ -142,7 +142,7 @@ def curves(
             .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
             .transform_filter("isValid(datum.low)")
         )
-    hollow, said = lacking(base, points, len(dense))
+    hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
     layers += hollow
     below += said
     if dense:

@@ -143,23 +143,22 @@ def beaten(found: Sequence[Verdict]) -> str:
 
 
 def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
-    """From which point on the dense network is stable; nothing where no instability was measured."""
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        if row.instability is not None and not row.method:
-            groups.setdefault(row.rewind, []).append(100 * row.instability)
-    points = in_order(groups, per_epoch)
-    each = ", ".join(f"{mean(groups[k]):.1f} from {k}" for k in points)
-    # the first from which on all are
-    stable = next((k for i, k in enumerate(points) if all(mean(groups[later]) < STABLE for later in points[i:])), "")
-    if not points:
-        return ""
-    lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
-    seeds = max(map(len, groups.values()))
-    return (
-        f"The dense network {lead} (under {STABLE:g} points of error between two trainings that see the data in other "
-        f"orders; {seeds} seed{'s' if seeds > 1 else ''}): {each}."
-    )
+    """From which point on the dense network is stable, and its tickets; nothing where no instability was measured."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: bool(row.method)):  # the dense network first
+        if row.instability is not None:
+            who = f"The ticket of {row.method} q{row.quantile:g}" if row.method else "The dense network"
+            groups.setdefault(who, {}).setdefault(row.rewind, []).append(100 * row.instability)
+    said = list[str]()
+    for who, found in groups.items():
+        points, seeds = in_order(found, per_epoch), max(map(len, found.values()))
+        # the first from which on all are
+        stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
+        lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
+        means = f"under {STABLE:g} points of error between two trainings that see the data in other orders; "
+        each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
+        said.append(f"{who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
+    return " ".join(said)
 
 
 def doubts(found: Sequence[Verdict], where: Sequence[State]) -> list[str]:

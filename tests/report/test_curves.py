@@ -129,6 +129,8 @@ def test_a_point_that_lacks_seeds_is_white_inside():
     assert hollow["transform"] == [{"filter": "datum.seeds < 3"}] and hollow["encoding"]["color"] == {"value": "white"}
     assert chart["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
     assert all(one["mark"]["type"] != "circle" for one in curves(averaged(whole, dense), [], "").to_dict()["layer"])
+    below = averaged([*whole, row("random", top1=0.1, quantile=0.9, density=0.1)], dense)  # none of it is to be seen
+    assert [text.split(":")[0] for text in curves(below, [], "").to_dict()["title"]["subtitle"]] == ["below the frame"]
     two = [row(seed=i, rewind=k) for i in range(2) for k in ("0", "2ep")]  # nowhere are all seeds of the dense network
     for chart in (curves(averaged(two, dense), [0.9] * 3, ""), accuracy(two, dense)):
         assert chart.to_dict()["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]

@@ -147,6 +147,10 @@ def test_of_instability_the_point_is_named_from_which_on_it_is_small():
     late = [Row("", "instability", 0, k, instability=one) for k, one in (("0", 0.8), ("1ep", 0.2), ("2000it", 0.01))]
     assert lead(late, [], per_epoch=390).startswith("The dense network is stable from 2000it on")
     assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
+    sparse = Row("", "instability", 0, "0", quantile=0.8, method="lamp", instability=0.004)
+    assert lead([sparse, *measured], []).endswith(
+        "0.6 from 2ep. The ticket of lamp q0.8 is stable from 0 on (1 seed): 0.4 from 0."
+    )
 
 
 def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
