@@ -21,7 +21,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 PUBLISHED = {
     "own_images": ("dense-seed0-7b3d875eb7", "cd54d858e5"),
     "cifar10_mobilenet_v2": ("dense-seed0-e097bf9777", "2189c40d19"),
-    "cifar10_mobilenet_v2_instability": ("dense-seed1-699c943225", "1ee5d289f1"),
+    "cifar10_mobilenet_v2_instability": ("dense-seed1-699c943225", "f9f5a1e1f5"),
     "cifar10_mobilenet_v2_iterative": ("dense-seed0-e097bf9777", "a41646fb8a"),
     "cifar10_mobilenet_v2_methods": ("dense-seed0-e097bf9777", "7757089c84"),
     "cifar10_resnet20": ("dense-seed0-598a515819", "6092d151db"),
