@@ -1,8 +1,9 @@
 """On this machine: in this process on one compiled program, or in several worker processes.
 
-A worker process that dies takes one training with it, not the sweep: it is recorded as failed and a new worker takes
-its place. On a machine with GPUs every worker has its own, or shares one where there are more workers than GPUs;
-`per_gpu` of them share it under MPS, which is faster where one training leaves much of a GPU idle.
+A worker process that dies, or is told to stop by itself, takes one training with it, not the sweep: it is recorded as
+failed and a new worker takes its place. On a machine with GPUs every worker has its own, or shares one where there are
+more workers than GPUs; `per_gpu` of them share it under MPS, which is faster where one training leaves much of a GPU
+idle.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from slurm.backend import Course, Ready, say
-from sweep.errors import Busy, Interrupted, Refused
+from sweep.errors import Busy, Interrupted, Refused, Superseded
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
@@ -31,7 +32,7 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
-BUSY, STOPPED = "busy", "stopped"  # a worker's answer where another process has the training, or has taken it over
+BUSY, TAKEN = "busy", "taken"  # a worker's answer where another process has the training, or has taken it over
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,12 @@ class Local:
                     for member in crew.answered():
                         task, seconds = member.task, time.monotonic() - member.began
                         answer = crew.answer(member)
-                        if answer == STOPPED and not stop.requested:
-                            raise Interrupted(f"{task}: begun again elsewhere; this process leaves it alone")
-                        if answer == STOPPED:
+                        if answer in (DIED, TAKEN) and stop.requested:  # asked to stop as well, it has saved itself
                             continue
+                        if answer == TAKEN:
+                            raise Superseded(f"{task}: begun again elsewhere; this process leaves it alone")
+                        if answer == DIED:
+                            crew.replace(member)
                         deaths[task] += answer == DIED
                         if answer == BUSY or (answer == DIED and deaths[task] <= (self.restarts or 0)):
                             ready.again(task)
@@ -152,14 +155,16 @@ class _Crew:
         return [member for member in busy if member.pipe in said]
 
     def answer(self, member: _Member) -> Failure | str | None:
-        """A failure, none, or why there is neither; a member that died is replaced."""
+        """A failure, none, or why there is neither."""
         try:
             found: Failure | str | None = member.pipe.recv()
         except (EOFError, ConnectionError):
-            self.members[self.members.index(member)] = self._start(member.place)
             return DIED
         member.task = ""
         return found
+
+    def replace(self, member: _Member) -> None:
+        self.members[self.members.index(member)] = self._start(member.place)
 
     def dismiss(self) -> None:
         """Ask every worker to save and end, and wait for it."""
@@ -214,9 +219,11 @@ def _work(root: Path, experiment: Experiment, local: Local, threads: int, share:
                 pipe.send(worker.attempt(task))
             except Busy:
                 pipe.send(BUSY)
-            except Interrupted:
-                pipe.send(STOPPED)
+            except Superseded:
+                pipe.send(TAKEN)
                 return
+            except Interrupted:
+                return  # told to stop: the training is saved
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return  # nothing left to do, or the sweep was stopped
 

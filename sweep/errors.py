@@ -32,5 +32,9 @@ class Interrupted(Exception):
     """A stop was asked for; the training was saved and can be continued."""
 
 
+class Superseded(Interrupted):
+    """The training was begun again elsewhere in the meantime; this process leaves it alone."""
+
+
 class Busy(Exception):
     """Another process trains this now."""

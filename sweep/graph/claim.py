@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from sweep import files
-from sweep.errors import Busy, Interrupted, Stuck
+from sweep.errors import Busy, Stuck, Superseded
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0  # after the last touch; file systems of clusters show a change up to a minute late
@@ -117,7 +117,7 @@ def check(folder: Path, claim: Claim) -> None:
     now = read(folder)
     if now is None or now.owner != claim.owner:
         where = f" on {now.host}" if now else ""
-        raise Interrupted(f"{_named(folder)}: begun again elsewhere{where}; this process leaves it alone")
+        raise Superseded(f"{_named(folder)}: begun again elsewhere{where}; this process leaves it alone")
 
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:

@@ -149,6 +149,21 @@ def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, und
     assert csv_of(trained) == csv_of(undisturbed)
 
 
+def test_a_worker_that_is_told_to_stop_costs_one_training_and_not_the_sweep(tiny_file, tmp_path):
+    """By a person, or by a watch over the machine's memory."""
+    long = ("recipe.epochs=60", "seeds=[0,1]", "prune.quantiles=[]", "prune.rewind=[0]")
+    words = ("sweep", tiny_file, *long, "--jobs", 2, "--results", tmp_path)
+    with started(*words) as process:
+        until(lambda: trainings(tmp_path, "dense-seed0-*/metrics.jsonl"), 120)
+        (claim,) = trainings(tmp_path, "dense-seed0-*/claim.json")
+        os.kill(json.loads(claim.read_text())["pid"], signal.SIGTERM)
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 1 and said.count("lottery: FAILED") == 1, said
+    assert f"dense-seed0 FAILED: {DIED}" in said and trainings(tmp_path, "dense-seed1-*/result.json")
+    lottery(*words)
+    assert json.loads(claim.read_text())["starts"] == 2 and trainings(tmp_path, "dense-seed0-*/result.json")
+
+
 def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(trained, tiny_file):
     words = (tiny_file, "seeds=[0,1]", "--results", trained)
     (broken,) = [row["training"] for row in json.loads(lottery("plan", *words, "--json").stdout)["trainings"]
