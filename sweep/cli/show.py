@@ -26,6 +26,7 @@ from sweep.graph.home import Home
 from sweep.graph.runs import Runs
 from sweep.graph.state import cost_of
 from sweep.progress import console, duration
+from sweep.report.stability import whose
 from sweep.report.verdict import MARGIN, power, rule, verdicts
 from sweep.report.words import beaten, lead, steps_of
 
@@ -169,8 +170,8 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         )
     for row in rows:
         if row.instability is not None:
-            of = f"ticket, {row.method} q{row.quantile:g}" if row.method else "dense network"
-            console.print(f"instability, {of}, from {row.rewind}, seed {row.seed}: {100 * row.instability:.2f} points")
+            points = f"{100 * row.instability:.2f} points"
+            console.print(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
     said = [
         lead(rows, found, margin, steps_of(results_of(home))),
         beaten(found),

@@ -8,11 +8,12 @@ from typing import Any
 from sweep import files
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report import figures, rewinding
+from sweep.report import rewinding
 from sweep.report.curves import NAMES, curves, lines_of
 from sweep.report.heat_map import heat_map
 from sweep.report.kept import kept, masks_of
 from sweep.report.published import published
+from sweep.report.stability import instabilities
 
 # the text of the figures takes the colour of the page, light or dark
 INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
@@ -52,7 +53,6 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     each = {row.seed: row.test_top1 or 0.0 for row in rows if row.kind == "dense" and row.measured}
     dense = list(each.values())
     tickets = [row for row in drawn if row.kind == "ticket"]
-    lines = [row for row in rows if row.instability is not None]
     several = len({row.rewind for row in tickets if row.measured}) > 1  # of one rewind point the curves say it all
     found = {
         "curves": curves(lines_of(home, drawn, each), dense, "", published(home.experiment), page=True)
@@ -62,7 +62,7 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
         "gains": rewinding.gains(tickets),
         "grid": heat_map(tickets, each, "") if several else None,
         "differences": heat_map(tickets, each, "", difference=True) if several and dense else None,
-        "instability": figures.instabilities(lines, "") if lines else None,
+        "instability": instabilities(rows),
         "learning": learning(home),
         "layers": layers(home),
     }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-from sweep.experiment.point import in_order
 from sweep.files import replacing
 from sweep.graph.home import Home
 from sweep.graph.results import Row
@@ -14,6 +12,7 @@ from sweep.report import rewinding
 from sweep.report.curves import NAMES, curves, lines_of
 from sweep.report.heat_map import heat_map
 from sweep.report.published import published
+from sweep.report.stability import instabilities
 
 
 def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
@@ -35,29 +34,8 @@ def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
         if dense:
             out["differences"] = heat_map(tickets, each, title, difference=True)
         out["rewinds"], out["gains"] = rewinding.accuracy(tickets, each, title), rewinding.gains(tickets, title)
-    if lines := [row for row in rows if row.instability is not None]:
-        out["instability"] = instabilities(lines, title)
+    out["instability"] = instabilities(rows, title)
     return {name: chart for name, chart in out.items() if chart is not None}
-
-
-def instabilities(rows: list[Row], title: str) -> Any:
-    """Instability against the point the two children began from: the dense network and its tickets."""
-    import altair as alt
-
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        line = "dense network" if not row.method else f"ticket, {row.method} q{row.quantile:g}"
-        groups.setdefault((line, row.rewind), []).append(100 * (row.instability or 0.0))
-    points = [{"line": line, "point": k, "instability": mean(found)} for (line, k), found in groups.items()]
-    order = in_order({k for _, k in groups})
-    base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("point:O", title="point the children begin from", sort=order, axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("instability:Q", title="instability (points of error)"),
-        color=alt.Color("line:N", title=None),
-        tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
-    )
-    stable = alt.Chart(alt.Data(values=[{"y": 2.0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
-    return (base.mark_line(point=True) + stable).properties(width=520, height=300, title=title)
 
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:

@@ -13,9 +13,8 @@ from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of
 from sweep.graph.state import State, states
 from sweep.report.rewinding import gained
+from sweep.report.stability import stability
 from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, power, rule, verdicts
-
-STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
 
 def in_markdown(home: Home, margin: float = MARGIN) -> str:
@@ -140,25 +139,6 @@ def beaten(found: Sequence[Verdict]) -> str:
         f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
         f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
     )
-
-
-def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
-    """From which point on the dense network is stable, and its tickets; nothing where no instability was measured."""
-    groups: dict[str, dict[str, list[float]]] = {}
-    for row in sorted(rows, key=lambda row: bool(row.method)):  # the dense network first
-        if row.instability is not None:
-            who = f"The ticket of {row.method} q{row.quantile:g}" if row.method else "The dense network"
-            groups.setdefault(who, {}).setdefault(row.rewind, []).append(100 * row.instability)
-    said = list[str]()
-    for who, found in groups.items():
-        points, seeds = in_order(found, per_epoch), max(map(len, found.values()))
-        # the first from which on all are
-        stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
-        lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
-        means = f"under {STABLE:g} points of error between two trainings that see the data in other orders; "
-        each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
-        said.append(f"{who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
-    return " ".join(said)
 
 
 def doubts(found: Sequence[Verdict], where: Sequence[State]) -> list[str]:

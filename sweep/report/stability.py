@@ -1,0 +1,65 @@
+"""Stability: from which point on the order of the data no longer decides where a training ends (sweep/work/line.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import mean
+from typing import Any
+
+from sweep.experiment.point import in_order
+from sweep.graph.results import Row
+
+STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
+
+
+def whose(row: Row) -> str:
+    """
+    >>> whose(Row("", "instability", 0, "0")), whose(Row("", "instability", 0, "0", method="lamp", quantile=0.8))
+    ('dense network', 'ticket of lamp q0.8')
+    """
+    return f"ticket of {row.method} q{row.quantile:g}" if row.method else "dense network"
+
+
+def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
+    """Points of error of every seed, by whose it is and by rewind point; the dense network first."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: bool(row.method)):
+        if row.instability is not None:
+            groups.setdefault(whose(row), {}).setdefault(row.rewind, []).append(100 * row.instability)
+    return groups
+
+
+def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
+    """From which point on the dense network is stable, and its tickets; nothing where no instability was measured."""
+    said = list[str]()
+    for who, found in _measured(rows).items():
+        points, seeds = in_order(found, per_epoch), max(map(len, found.values()))
+        # the first from which on all are
+        stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
+        lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
+        means = f"under {STABLE:g} points of error between two trainings that see the data in other orders; "
+        each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
+        said.append(f"The {who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
+    return " ".join(said)
+
+
+def instabilities(rows: Iterable[Row], title: str = "") -> Any:
+    """Instability against the point the two children began from, a line for the dense network and each ticket; nothing
+    where none was measured."""
+    import altair as alt
+
+    points: list[dict[str, Any]] = [
+        {"line": who, "point": k, "instability": mean(each)}
+        for who, found in _measured(rows).items() for k, each in found.items()
+    ]  # fmt: skip
+    if not points:
+        return None
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("point:O", title="point the children begin from", sort=in_order({p["point"] for p in points}),
+                axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("instability:Q", title="instability (points of error)"),
+        color=alt.Color("line:N", title=None),
+        tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
+    )  # fmt: skip
+    stable = alt.Chart(alt.Data(values=[{"y": STABLE}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
+    return (base.mark_line(point=True) + stable).properties(width=520, height=300, title=title)
