@@ -138,12 +138,15 @@ class _Crew:
         return _Member(process, ours, place)
 
     def hand_out(self, ready: Ready) -> None:
-        for member in self.members:
-            task = None if member.task else ready.next()
-            if task is not None:
-                member.task, member.began = task, time.monotonic()
-                with suppress(ConnectionError):  # it died already: seen when its answer is read
-                    member.pipe.send(task)
+        for free in [member for member in self.members if not member.task]:
+            task = ready.next()
+            if task is None:
+                return
+            # one that died while it waited is replaced: no training's fault
+            member = free if free.process.is_alive() else self.replace(free)
+            member.task, member.began = task, time.monotonic()
+            with suppress(ConnectionError):  # it died just now: seen when its answer is read
+                member.pipe.send(task)
 
     def answered(self) -> list[_Member]:
         """Members that have something to say, after a moment."""
@@ -163,8 +166,9 @@ class _Crew:
         member.task = ""
         return found
 
-    def replace(self, member: _Member) -> None:
-        self.members[self.members.index(member)] = self._start(member.place)
+    def replace(self, member: _Member) -> _Member:
+        self.members[self.members.index(member)] = new = self._start(member.place)
+        return new
 
     def dismiss(self) -> None:
         """Ask every worker to save and end, and wait for it."""

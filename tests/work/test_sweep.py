@@ -164,6 +164,17 @@ def test_a_worker_that_is_told_to_stop_costs_one_training_and_not_the_sweep(tiny
     assert json.loads(claim.read_text())["starts"] == 2 and trainings(tmp_path, "dense-seed0-*/result.json")
 
 
+def test_a_worker_that_dies_while_it_waits_costs_nothing(tiny_file, tmp_path):
+    words = ("sweep", tiny_file, "prune.rewind=[0]", "--jobs", 2, "--results", tmp_path)
+    with started(*words) as process:
+        until(lambda: trainings(tmp_path, "dense-*/metrics.jsonl"), 120)
+        (claim,) = trainings(tmp_path, "dense-*/claim.json")
+        (waiting,) = set(workers_of(process.pid)) - {json.loads(claim.read_text())["pid"]}
+        os.kill(waiting, signal.SIGKILL)
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0 and len(trainings(tmp_path, "ticket-*/result.json")) == 2, said
+
+
 def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(trained, tiny_file):
     words = (tiny_file, "seeds=[0,1]", "--results", trained)
     (broken,) = [row["training"] for row in json.loads(lottery("plan", *words, "--json").stdout)["trainings"]
