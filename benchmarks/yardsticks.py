@@ -70,7 +70,8 @@ def table(found: list[Yardstick]) -> str:
         lines.append(f"| {one.figure} | {one.published} | {one.range} | {ours} | {one.outcome} |")
     there = [one for one in found if one.ours]
     inside = sum(one.outcome == "inside" for one in there)
-    lines.append(f"\nInside the published range: {inside} of the {len(there)} trained so far; {len(found)} in all.")
+    lines.append(f"\n{inside} of {len(there)} figures lie inside the published range; "
+                 f"{len(found) - len(there)} of the {len(found)} rows are not trained yet.")  # fmt: skip
     return "\n".join(lines)
 
 

@@ -53,7 +53,7 @@ class Verdict:
 OUTCOMES = {
     "winning": "trains as well as the whole network, and better than its controls",
     "matching": "trains as well as the whole network; not compared with controls",
-    "no better than a control": "trains as well as the whole network, but so does a control",
+    "no better than a control": "trains as well as the whole network; not shown to be better than a control",
     "worse": "worse than the whole network by more than the margin",
     "undecided": "neither is shown: more seeds would tell",
     "one seed": "nothing can be said about spread",
