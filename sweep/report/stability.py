@@ -48,15 +48,16 @@ def instabilities(rows: Iterable[Row], title: str = "") -> Any:
     where none was measured."""
     import altair as alt
 
-    points: list[dict[str, Any]] = [
-        {"line": who, "point": k, "instability": mean(each)}
-        for who, found in _measured(rows).items() for k, each in found.items()
-    ]  # fmt: skip
-    if not points:
+    lines = _measured(rows)
+    if not lines:
         return None
+    order = in_order({k for found in lines.values() for k in found})
+    points = [  # where one was not measured its line has a gap
+        {"line": who, "point": k, "instability": mean(found[k]) if k in found else None}
+        for who, found in lines.items() for k in order
+    ]  # fmt: skip
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("point:O", title="point the children begin from", sort=in_order({p["point"] for p in points}),
-                axis=alt.Axis(labelAngle=0)),
+        x=alt.X("point:O", title="point the children begin from", sort=order, axis=alt.Axis(labelAngle=0)),
         y=alt.Y("instability:Q", title="instability (points of error)"),
         color=alt.Color("line:N", title=None),
         tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],

@@ -15,7 +15,7 @@ from sweep.graph.results import Row, collect
 from sweep.report.intervals import estimate
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
-from sweep.report.words import answer, beaten, later, lead
+from sweep.report.words import answer, beaten, later
 from tests import made_up
 
 CONTROLS = get_args(ControlKind)
@@ -135,21 +135,6 @@ def test_where_none_wins_every_outcome_is_counted():
     assert answer(verdicts([*DENSE, *worse, *open_])) == (
         "No ticket is shown to match the dense network (no controls beside them); of 2, 1 shown to be worse than the "
         "dense network and 1 undecided."
-    )
-
-
-def test_of_instability_the_point_is_named_from_which_on_it_is_small():
-    measured = [Row("", "instability", 0, k, instability=one) for k, one in
-                (("0", 0.8), ("500it", 0.01), ("1ep", 0.021), ("2ep", 0.006))]  # fmt: skip
-    assert lead(measured, []).startswith("The dense network is stable from 2ep on (under 2 points of error")
-    assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
-    assert "is not stable from any point measured" in lead(measured[:1], [])
-    late = [Row("", "instability", 0, k, instability=one) for k, one in (("0", 0.8), ("1ep", 0.2), ("2000it", 0.01))]
-    assert lead(late, [], per_epoch=390).startswith("The dense network is stable from 2000it on")
-    assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
-    sparse = Row("", "instability", 0, "0", quantile=0.8, method="lamp", instability=0.004)
-    assert lead([sparse, *measured], []).endswith(
-        "0.6 from 2ep. The ticket of lamp q0.8 is stable from 0 on (1 seed): 0.4 from 0."
     )
 
 
