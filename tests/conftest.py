@@ -29,14 +29,15 @@ TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What starts programs is marked so, and what shares costly fixtures has one group: one test process for it.
 
-    Of the tests of SLURM those of test_slurm.py, and the others: one process for all of them would be the last to end;
+    Of the tests of SLURM those of two files, and the others: one process for all of them would be the last to end;
     of the drills, which are long, each by itself.
     """
     names, file = _fixtures(item), item.nodeid.partition("::")[0]
     if names & PROGRAMS:
         item.add_marker(pytest.mark.programs)
     if "slurm" in names and not item.get_closest_marker("drill"):
-        item.add_marker(pytest.mark.xdist_group("slurm" if file.endswith("test_slurm.py") else "slurm, the others"))
+        ours = file.endswith(("test_slurm.py", "test_inside_jobs.py"))
+        item.add_marker(pytest.mark.xdist_group("slurm" if ours else "slurm, the others"))
     elif words := [word for word in TOGETHER if word in file]:
         item.add_marker(pytest.mark.xdist_group(words[0]))
 
