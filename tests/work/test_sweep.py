@@ -149,10 +149,12 @@ def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, und
     assert csv_of(trained) == csv_of(undisturbed)
 
 
+TWO_LONG = ("recipe.epochs=60", "seeds=[0,1]", "prune.quantiles=[]", "prune.rewind=[0]", "--jobs", 2)
+
+
 def test_a_worker_that_is_told_to_stop_costs_one_training_and_not_the_sweep(tiny_file, tmp_path):
     """By a person, or by a watch over the machine's memory."""
-    long = ("recipe.epochs=60", "seeds=[0,1]", "prune.quantiles=[]", "prune.rewind=[0]")
-    words = ("sweep", tiny_file, *long, "--jobs", 2, "--results", tmp_path)
+    words = ("sweep", tiny_file, *TWO_LONG, "--results", tmp_path)
     with started(*words) as process:
         until(lambda: trainings(tmp_path, "dense-seed0-*/metrics.jsonl"), 120)
         (claim,) = trainings(tmp_path, "dense-seed0-*/claim.json")
@@ -162,6 +164,18 @@ def test_a_worker_that_is_told_to_stop_costs_one_training_and_not_the_sweep(tiny
     assert f"dense-seed0 FAILED: {DIED}" in said and trainings(tmp_path, "dense-seed1-*/result.json")
     lottery(*words)
     assert json.loads(claim.read_text())["starts"] == 2 and trainings(tmp_path, "dense-seed0-*/result.json")
+
+
+def test_a_sweep_whose_training_was_begun_elsewhere_ends_and_calls_nothing_failed(tiny_file, tmp_path):
+    with started("sweep", tiny_file, *TWO_LONG, "--results", tmp_path) as process:
+        until(lambda: trainings(tmp_path, "dense-seed0-*/metrics.jsonl"), 120)
+        (claim,) = trainings(tmp_path, "dense-seed0-*/claim.json")
+        store.write_json(claim, json.loads(claim.read_text()) | {"owner": "another"})
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 130 and "dense-seed0: begun again elsewhere; this process leaves it alone" in said, (
+        said
+    )
+    assert not trainings(tmp_path, "*/failure.json")
 
 
 def test_a_worker_that_dies_while_it_waits_costs_nothing(tiny_file, tmp_path):
