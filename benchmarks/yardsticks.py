@@ -34,11 +34,16 @@ def yardsticks(reference: Path = REFERENCE) -> list[Yardstick]:
 def _measured(row: dict[str, str], reference: Path) -> Yardstick:
     ours = list({k: v for name in row["experiments"].split() for k, v in _ours(name, row, reference).items()}.values())
     least, greatest = float(row["least"]), float(row["greatest"])
-    inside = bool(ours) and least <= round(median(ours), 3) <= greatest
-    outcome = ("inside" if inside else "outside") if ours else "missing"
+    outcome = _outcome(round(median(ours), 3), least, greatest) if ours else "missing"
     unit = f" {row['unit']}"
     span = f"{row['least']} to {row['greatest']}{unit}"
     return Yardstick(row["figure"], row["published"] + unit, span, ours, outcome, row["source"])
+
+
+def _outcome(ours: float, least: float, greatest: float) -> str:
+    if least <= ours <= greatest:
+        return "inside"
+    return f"outside, {ours - greatest:.2g} above" if ours > greatest else f"outside, {least - ours:.2g} below"
 
 
 def _ours(experiment: str, row: dict[str, str], reference: Path) -> dict[str, float]:
@@ -70,8 +75,8 @@ def table(found: list[Yardstick]) -> str:
         lines.append(f"| {one.figure} | {one.published} | {one.range} | {ours} | {one.outcome} |")
     there = [one for one in found if one.ours]
     inside = sum(one.outcome == "inside" for one in there)
-    lines.append(f"\n{inside} of {len(there)} figures lie inside the published range; "
-                 f"{len(found) - len(there)} of the {len(found)} rows are not trained yet.")  # fmt: skip
+    missing = f"; {len(found) - len(there)} of the {len(found)} rows are not trained yet" if there != found else ""
+    lines.append(f"\n{inside} of {len(there)} figures lie inside the published range{missing}.")
     return "\n".join(lines)
 
 

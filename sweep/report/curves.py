@@ -108,7 +108,9 @@ def curves(
     """
     import altair as alt
 
-    remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending").scale(type="log")
+    apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close to each other on a log scale
+    remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending", axis=apart)
+    remaining = remaining.scale(type="log")
     accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
     beside = [100 * mean(dense)] if dense else []
     beside += [100 * one.least for one in others]
@@ -149,7 +151,7 @@ def curves(
         layers += across(dense)
     if others:
         layers += _published(others, remaining)
-        below.append("grey: published, by rewind point, with the range of its trials")
+        below += ["grey: published, by rewind point,", "with the range of its trials"]  # as wide as a phone
     heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
     return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
 

@@ -183,7 +183,7 @@ def _published(home: Home, rows: list[Row]) -> str:
         (
             NAMES[one.kind].format(k=one.rewind), f"{one.density:.2%}", f"{median(one.ours):.2%} ({len(one.ours)})",
             f"{one.published.median:.2%} ({one.published.least:.2%} to {one.published.greatest:.2%})",
-            f"{100 * one.deviation:+.2f}", "inside" if one.inside else "outside",
+            f"{100 * one.deviation:+.2f}", one.place,
         )
         for one in beside(home.experiment, rows)
     ]  # fmt: skip

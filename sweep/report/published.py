@@ -69,12 +69,14 @@ class Beside:
         return median(self.ours) - self.published.median
 
     @property
-    def inside(self) -> bool:
-        """As printed, to a hundredth of a point."""
+    def place(self) -> str:
+        """In the published range or how far from it, of figures as printed, to a hundredth of a point."""
         least, ours, greatest = (
             float(f"{100 * one:.2f}") for one in (self.published.least, median(self.ours), self.published.greatest)
         )
-        return least <= ours <= greatest
+        if least <= ours <= greatest:
+            return "inside"
+        return f"{ours - greatest:.2f} above" if ours > greatest else f"{least - ours:.2f} below"
 
 
 def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:

@@ -188,7 +188,9 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
         gain = gains[last]
         of = f"{level[0]} tickets" if several else "tickets"
         density = mean(row.density or 0.0 for row in found)
-        said = f"At {density:.1%} left, {of} from {last} end {100 * gain.mean:+.2f} points from those of {first}"
+        side = "above" if gain.mean >= 0 else "below"
+        end = f"end {100 * abs(gain.mean):.2f} points {side} those from {first}"
+        said = f"At {density:.1%} left, {of} from {last} {end}"
         if gain.interval:
             return f"{said} {gain.interval} over {gain.seeds} seeds."
         known = ""

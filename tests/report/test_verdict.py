@@ -142,17 +142,17 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     one = [*rows("ticket", [0.90]), *rows("ticket", [0.91], k=2), *rows("ticket", [0.5], quantile=0.5, density=0.5)]
     assert (
         later(one, 359)
-        == "At 20.0% left, tickets from 2ep end +1.00 points from those of 0 (one seed, which may be chance)."
+        == "At 20.0% left, tickets from 2ep end 1.00 points above those from 0 (one seed, which may be chance)."
     )
     assert "more than the choice of test images explains" in later(one, 10_000)
-    assert later(one).endswith("those of 0 (one seed).")
+    assert later(one).endswith("those from 0 (one seed).")
     three = [*rows("ticket", [0.90, 0.80, 0.70]), *rows("ticket", [0.91, 0.82, 0.73], k=2)]
-    assert later(three, 10_000).endswith("end +2.00 points from those of 0 [-0.48, +4.48] over 3 seeds.")
-    assert "tickets from 2ep end +2.00" in later(
-        [*three, *rows("ticket", [0.99], k=5)]
-    )  # one seed says less than three
+    assert later(three, 10_000).endswith("end 2.00 points above those from 0 [-0.48, +4.48] over 3 seeds.")
+    assert "tickets from 2ep end 2.00" in later([*three, *rows("ticket", [0.99], k=5)])  # one seed says less than three
+    back = [*rows("ticket", [0.91]), *rows("ticket", [0.90], k=2)]
+    assert "from 2ep end 1.00 points below those from 0" in later(back)
     failed = [replace(one, seed=3, test_top1=None, state="failed") for one in rows("ticket", [None], k=2)]
-    assert later([*three, *failed]).endswith("from those of 0 (3 seeds, beside what failed).")
+    assert later([*three, *failed]).endswith("those from 0 (3 seeds, beside what failed).")
     assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
     steps = [*rows("ticket", [0.90]), *(replace(one, rewind="500it") for one in rows("ticket", [0.8])),
              *rows("ticket", [0.91], k=1)]  # fmt: skip
