@@ -43,7 +43,7 @@ def _measured(row: dict[str, str], reference: Path) -> Yardstick:
 def _outcome(ours: float, least: float, greatest: float) -> str:
     if least <= ours <= greatest:
         return "inside"
-    return f"outside, {ours - greatest:.2g} above" if ours > greatest else f"outside, {least - ours:.2g} below"
+    return f"outside, {ours - greatest:.3f} above" if ours > greatest else f"outside, {least - ours:.3f} below"
 
 
 def _ours(experiment: str, row: dict[str, str], reference: Path) -> dict[str, float]:
