@@ -18,7 +18,10 @@ from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
 # rewinding-iclr20-public, cifar10_main.py: what our recipe has no fields for
-OTHERWISE = "their code decays batch norm and biases too and standardises each image by itself"
+OTHERWISE = (  # as their public code has it
+    "their code standardises each image by itself, begins with kernels of half our variance, decays batch norm and "
+    "biases too, and averages batch norm's statistics with 0.997"
+)
 NETWORKS = ("resnet20", "resnet56")
 RECIPE = Recipe(epochs=182, batch=128, learning_rate=0.1, schedule="step", milestones=(91, 136), weight_decay=2e-4)
 DATA = Data("cifar10", pad=4, flip=True)
