@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from slurm import arrays, launch, packing, queue, sbatch
-from sweep.data import WANTED, open_dataset, place_of
+from sweep.data import place_of
 from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
 from sweep.errors import Refused
@@ -29,7 +29,8 @@ from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
 from sweep.lock import UNKNOWN
 from sweep.tracking.runs import hindrance
-from sweep.training.schedule import check_batch, check_points, groups_of, most_devices
+from sweep.training.schedule import groups_of, most_devices
+from sweep.work.fitting import fitting
 
 SKEW_SECONDS = 5.0  # between this clock and that of the file system
 TURN_SECONDS = 30  # SLURM gets to start a job at once
@@ -149,12 +150,7 @@ def _weights(home: Home) -> Finding:
 
 def _data(home: Home) -> Finding:
     """The images can be read, and are those of the dense runs that are done."""
-    data, recipe = home.experiment.data, home.experiment.recipe
-    if data.name in WANTED:
-        place_of(data)
-    dataset = open_dataset(data)
-    check_batch(recipe, len(dataset.train))
-    check_points(home.experiment, len(dataset.train))
+    data, dataset = home.experiment.data, fitting(home.experiment)
     print_, before = fingerprint(dataset, data), _fingerprints(home)
     said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
     if before and print_ not in before:

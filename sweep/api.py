@@ -30,6 +30,7 @@ from sweep.report.figures import charts
 from sweep.report.verdict import MARGIN, Verdict, verdicts
 from sweep.report.words import lead, steps_of
 from sweep.work.find import open_home, read_home
+from sweep.work.fitting import fitting
 from sweep.work.worker import Failure
 
 Table = Any  # a pandas.DataFrame; without pandas a list of dictionaries
@@ -54,13 +55,13 @@ class Sweep:
         """Everything that is missing, on this machine; what failed. Run again to continue."""
         jobs = jobs or places(per_gpu, devices)
         arrays.refuse_live(self.home)
-        Runs(self.home.pool).refuse_replaced(*self.home.graph)
+        self._refuse()
         return Local(jobs, devices, quiet, per_gpu).run(self._opened)
 
     def submit(self) -> dict[str, str]:
         """Everything that is missing, on SLURM; the numbers of the jobs."""
         preflight.refuse_what_cannot_work(self.home)
-        Runs(self.home.pool).refuse_replaced(*self.home.graph)
+        self._refuse()
         return {job.name: number for job, number in arrays.submit(self._opened)}
 
     def wait(self, quiet: bool = True) -> list[Failure]:
@@ -95,6 +96,12 @@ class Sweep:
     def report(self, margin: float = MARGIN) -> list[Path]:
         """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""
         return write_report(self._opened, margin)
+
+    def _refuse(self) -> None:
+        """What cannot be trained, before anything is written."""
+        if missing(self.home):
+            fitting(self.experiment)
+        Runs(self.home.pool).refuse_replaced(*self.home.graph)
 
     @cached_property
     def _opened(self) -> Home:

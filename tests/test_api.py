@@ -57,6 +57,9 @@ def test_without_pandas_a_table_is_a_list_of_dictionaries(done, monkeypatch):
 def test_looking_writes_nothing_and_what_cannot_be_used_is_refused(tmp_path, tiny_file):
     Sweep(tiny_file, "seeds=[0,1]", results=tmp_path / "none").status()
     assert not (tmp_path / "none").exists()
+    with pytest.raises(Refused, match=r"data.path: nothing at .*none"):
+        Sweep("cifar10_resnet20", f"data.path={tmp_path / 'none'}", results=tmp_path / "none").run()
+    assert not (tmp_path / "none").exists()
     with pytest.raises(Refused, match="seeds: received"):
         Sweep(tiny_file, "seeds=[]", results=tmp_path)
 

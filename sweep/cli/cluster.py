@@ -14,7 +14,9 @@ from slurm.supervise import supervise
 from sweep.cli.completion import trainings
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
 from sweep.errors import Refused
+from sweep.graph.state import missing
 from sweep.progress import console
+from sweep.work.fitting import fitting
 
 
 def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
@@ -22,6 +24,8 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
 
     Example: lottery sbatch experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
+    if missing(described := read_home(experiment, overrides, results)):
+        fitting(described.experiment)
     home = open_home(experiment, overrides, results)
     chain = arrays.preview(home)
     if not chain:

@@ -20,7 +20,7 @@ from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Overri
 from sweep.cli.masks import summary
 from sweep.cli.plan import scripts
 from sweep.cli.say import failed, method
-from sweep.data import WANTED, open_dataset, place_of
+from sweep.data import WANTED, place_of
 from sweep.data.folder import left_out
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
@@ -30,7 +30,8 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name
 from sweep.progress import console
-from sweep.training.schedule import check_batch, check_points, groups_of
+from sweep.training.schedule import groups_of
+from sweep.work.fitting import fitting
 from sweep.work.worker import Failure, Worker, record_failure
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
@@ -194,9 +195,7 @@ def _check_data(home: Home) -> None:
     """What only the data can tell, said before anything is written."""
     data = home.experiment.data
     if missing(home):
-        images = len(open_dataset(data).train)
-        check_batch(home.experiment.recipe, images)
-        check_points(home.experiment, images)
+        fitting(home.experiment)
     if data.name == "folder" and (others := left_out(place_of(data))):
         named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
         console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")

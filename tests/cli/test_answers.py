@@ -50,6 +50,12 @@ def test_another_name_is_another_experiment_that_begins_as_this(home, lottery, h
     assert "epochs: 3" in (here / "results" / "other" / "experiment.yaml").read_text()
 
 
+def test_scripts_that_could_not_train_are_not_written(here, lottery):
+    status, _, said = lottery("sbatch", "cifar10_resnet20")
+    assert status == 2 and said.startswith("lottery: data.path: not given; cifar10 needs its archive")
+    assert not (here / "results" / "cifar10_resnet20").exists()
+
+
 def test_looking_at_masks_changes_no_experiment(unfinished, lottery):
     before = content(unfinished.root)
     lottery("masks", "small", "seeds=[7]")

@@ -1,0 +1,17 @@
+"""What only the data can tell of an experiment, refused before anything is written or submitted."""
+
+from __future__ import annotations
+
+from sweep.data import WANTED, Dataset, open_dataset, place_of
+from sweep.experiment import Experiment
+from sweep.training.schedule import check_batch, check_points
+
+
+def fitting(experiment: Experiment) -> Dataset:
+    """Its data, which is there, fills a batch and has the steps of its points."""
+    if experiment.data.name in WANTED:
+        place_of(experiment.data)
+    dataset = open_dataset(experiment.data)
+    check_batch(experiment.recipe, len(dataset.train))
+    check_points(experiment, len(dataset.train))
+    return dataset
