@@ -176,7 +176,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with h5py.File(path, "r") as f:
             yield f
     except FileNotFoundError:
-        raise Refused(f"{path}: no such file; the step that writes it has not run") from None
+        raise Refused(f"{path}: no such file; lottery sweep writes it, with all else that is missing") from None
     except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # h5py's ways to say: damaged
         if isinstance(error, OSError) and error.errno in UNREADABLE:
             raise Refused(f"{path}: {os.strerror(error.errno)}; expected a file that can be read") from None

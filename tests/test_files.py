@@ -167,7 +167,10 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(written, monkeypatch)
 
 def test_a_missing_file_is_refused_by_name_in_one_line(tmp_path):
     path = tmp_path / "none.h5"
-    assert refusal(lambda: files.read_arrays(path)) == f"{path}: no such file; the step that writes it has not run"
+    assert (
+        refusal(lambda: files.read_arrays(path))
+        == f"{path}: no such file; lottery sweep writes it, with all else that is missing"
+    )
 
 
 def test_a_damaged_json_file_is_refused_by_name_in_one_line(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 # for that package, does not find it and goes on. Only in processes of this command: a notebook may want tf.keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
 from slurm.queue import Silent
 from sweep.cli import bench, check, cluster, data, masks, plan, record, run, show, tidy, tune, wandb, weights
@@ -58,8 +58,13 @@ def main() -> int:
         status = app(sys.argv[1:], result_action="return_value", exit_on_error=False, print_error=False) or 0
         sys.stdout.flush()
         return status
+    except MissingArgumentError as error:
+        if error.argument is None or error.keyword or not error.argument.field_info.is_positional:
+            return _end(_line(error), 2)
+        command, word = " ".join(error.command_chain or ()), error.argument.name.lstrip("-").upper()
+        return _end(f"{command}: {word} is missing (lottery {command} --help says what it is)", 2)
     except CycloptsError as error:
-        return _end(f"{' '.join(str(error).split())} (lottery --help lists the commands)", 2)
+        return _end(_line(error), 2)
     except Refused as error:
         return _end(str(error), 2)
     except Silent as error:
@@ -75,6 +80,10 @@ def main() -> int:
         return _end(str(error), 130)
     except KeyboardInterrupt:
         return _end("stopped; run again to continue", 130)
+
+
+def _line(error: CycloptsError) -> str:
+    return f"{' '.join(str(error).split())} (lottery --help lists the commands)"
 
 
 def _end(message: str, status: int) -> int:

@@ -28,7 +28,7 @@ from sweep.graph.state import cost_of
 from sweep.progress import console, duration
 from sweep.report.stability import whose
 from sweep.report.verdict import MARGIN, power, rule, verdicts
-from sweep.report.words import beaten, lead, steps_of
+from sweep.report.words import beaten, lead, noted, steps_of
 
 WATCH_SECONDS = 5.0
 
@@ -174,6 +174,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
             console.print(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
     said = [
         lead(rows, found, margin, steps_of(results_of(home))),
+        *noted(home.experiment.note),
         beaten(found),
         power(rows, margin),
         rule(margin) if found else "",

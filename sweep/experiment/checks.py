@@ -84,8 +84,9 @@ def check(e: Experiment) -> None:
     need(1 <= p.rounds <= 1000, "prune.rounds", p.rounds, "1 (one-shot) to 1000")
     if p.rounds > 1:
         need(not p.thresholds, "prune.thresholds", list(p.thresholds), "quantiles: rounds go down a list of them")
-        need(all(method.at == END and method.own_quantile is None for method in p.methods), "prune.rounds", p.rounds,
-             "methods that look at the final weights and leave the density open")  # fmt: skip
+        early = [str(one) for one in p.methods if one.at != END or one.own_quantile is not None]
+        need(not early, "prune.methods", early, "in rounds, methods that score the final weights (magnitude, lamp) "
+             "and leave the density open")  # fmt: skip
         need(bool(p.share) != bool(p.quantiles), "prune.rounds", p.rounds,
              "prune.share, or prune.quantiles with one for every round (one of the two)")  # fmt: skip
         need(bool(p.share) or len(p.quantiles) == p.rounds, "prune.quantiles", list(p.quantiles),
@@ -93,8 +94,8 @@ def check(e: Experiment) -> None:
         need(
             list(p.quantiles) == sorted(p.quantiles), "prune.quantiles", list(p.quantiles), "rising from round to round"
         )
-    need(0 <= p.share < 1 and (not p.share or p.rounds > 1), "prune.share", p.share,
-         "more than 0 and less than 1, with prune.rounds above 1")  # fmt: skip
+    need(0 <= p.share < 1, "prune.share", p.share, "more than 0 and less than 1; 0 = off")
+    need(not p.share or p.rounds > 1, "prune.share", p.share, "with it prune.rounds above 1; 0 = off")
     for name in ("rewind", "lr_rewind", "finetune", "control_rewind", "instability"):
         for k in getattr(p, name):
             need(k != END and (k.unit != "ep" or k.count < r.epochs), f"prune.{name}", k,

@@ -146,6 +146,7 @@ class Experiment:
     seeds: tuple[int, ...] = (0,)
     cluster: Cluster = circumstance(Cluster())
     track: Track = circumstance(Track())
+    note: str = circumstance("")  # what readers of the results must know; the report has it under the answer
 
 
 def identity(part: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ SECTIONS = {
 
 
 def page() -> str:
-    parts = [HEAD, "## Top level\n", _table(fields.Experiment, only=("name", "seeds"))]
+    parts = [HEAD, "## Top level\n", _table(fields.Experiment, only=("name", "note", "seeds"))]
     for name, section in SECTIONS.items():
         place = " (*place*, all of it)" if name in ("cluster", "track") else ""
         parts += [f"## `{name}:`{place}\n", _table(section)]

@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from sweep import files
+from sweep.data import WANTED
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, results_of
@@ -26,7 +27,7 @@ from sweep.report.intervals import Estimate, asked, estimate, paired
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, rule, verdicts
-from sweep.report.words import chance, circumstances, doubts, lead, steps_of
+from sweep.report.words import chance, circumstances, doubts, lead, noted, steps_of
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
@@ -42,7 +43,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
     found, where, results = verdicts(rows, margin), states(home), results_of(home)
     drawn = charts(home, rows)
     sections = [
-        _answer(found, rows, where, results, margin),
+        _answer(home.experiment.note, found, rows, where, results, margin),
         _verdict_table(found),
         _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _controls(found),
@@ -97,12 +98,14 @@ def _question(home: Home) -> str:
     return html.escape(f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?")
 
 
-def _answer(found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float) -> str:
+def _answer(
+    note: str, found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float
+) -> str:
     shown = any(one.outcome in ("winning", "matching") for one in found)
     parts = [
         f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin, steps_of(results)))}</p>'
     ]
-    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in doubts(found, where)]
+    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in (*noted(note), *doubts(found, where))]
     parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
     if found:
         parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
@@ -120,10 +123,12 @@ def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
 
 
 def _curves_caption(home: Home) -> str:
-    text = "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval of the difference from the dense "
-    text += "network, as in the verdicts; without one: one seed, or one failed. A point that lacks seeds stands where "
-    text += "the difference from their dense runs puts it. 2ep is after 2 epochs, 500it after 500 steps. Click in the "
-    text += "legend to pick a line."
+    text = (
+        "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval of the difference from the dense "
+        "network, as in the verdicts; without one: one seed, or one failed. A point that lacks seeds stands at the "
+        "mean of all dense runs plus its difference from the dense runs of the seeds it has. 2ep is after 2 epochs, "
+        "500it after 500 steps. Click in the legend to pick a line."
+    )
     if other := differences(home.experiment):
         return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
     return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text
@@ -251,13 +256,14 @@ def _how(home: Home, results: Results) -> str:
     """Commands, versions and the experiment itself."""
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
     versions = ", ".join(f"{name} {version_of(name)}" for name in names) + f", Python {platform.python_version()}"
-    folder = shlex.quote(str(home.root))
+    folder, data = shlex.quote(str(home.root)), home.experiment.data
+    path = " data.path=PATH" if data.name in WANTED and not data.path else ""  # a record does not say where they were
     changed, whole = (
         html.escape(write(home.experiment)) for write in (experiment_file.dump_changes, experiment_file.dump)
     )
     return (
         "<h2>How this was obtained</h2>\n"
-        f"<pre>{html.escape(f'lottery sweep {folder}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
+        f"<pre>{html.escape(f'lottery sweep {folder}{path}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
         f"<p>{html.escape(_circumstances(results))}</p>\n"
         f"<p>Report written with {html.escape(versions)}.</p>\n"
         f"<details open><summary>experiment.yaml, what is not as by default</summary><pre>{changed}</pre></details>\n"

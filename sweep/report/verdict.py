@@ -53,7 +53,7 @@ class Verdict:
 OUTCOMES = {
     "winning": "trains as well as the whole network, and better than its controls",
     "matching": "trains as well as the whole network; not compared with controls",
-    "no better than a control": "trains as well as the whole network; not shown to be better than a control",
+    "control not beaten": "trains as well as the whole network; not shown to be better than a control",
     "worse": "worse than the whole network by more than the margin",
     "undecided": "neither is shown: more seeds would tell",
     "one seed": "nothing can be said about spread",
@@ -214,7 +214,7 @@ def _outcome(
         return "undecided"
     planned = [kind for kind in against if table.planned[kind][g]]
     compared = planned and all(table.compared(kind, against[kind])[g] for kind in planned)
-    return "no better than a control" if compared else "matching"
+    return "control not beaten" if compared else "matching"
 
 
 def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, unbeaten: Sequence[str]) -> str:
@@ -224,7 +224,7 @@ def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, un
     if difference is None:
         return OUTCOMES["unknown"]
     said = f"{100 * difference.mean:+.2f} points {difference.interval}".rstrip()
-    if outcome != "no better than a control":
+    if outcome != "control not beaten":
         return said
     return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in unbeaten)}"
 

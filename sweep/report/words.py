@@ -23,6 +23,7 @@ def in_markdown(home: Home, margin: float = MARGIN) -> str:
     found = verdicts(rows, margin)
     said = [
         lead(rows, found, margin, steps_of(results)),
+        *noted(home.experiment.note),
         *doubts(found, states(home)),
         *circumstances(rows, results, margin),
     ]
@@ -57,12 +58,17 @@ def chance(p: float | None) -> str:
 
 OTHERS = {  # how tickets that do not win are counted
     "worse": "shown to be worse than the dense network",
-    "no better than a control": "no better than a control",
+    "control not beaten": "not shown to be better than a control",
     "undecided": "undecided",
     "failed": "failed",
     "one seed": "of one seed",
     "unknown": "without a dense run",
 }
+
+
+def noted(note: str) -> list[str]:
+    """What who asked says beside the answer, as one paragraph."""
+    return [" ".join(note.split())] if note.strip() else []
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:

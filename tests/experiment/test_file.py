@@ -149,8 +149,12 @@ REFUSED_OVERRIDES = {
     ),
     "fewer levels than rounds": ("prune={rounds: 3, quantiles: [0.5, 0.9]}", "expected 3 of them, one for every round"),
     "rounds that fall": ("prune={rounds: 2, quantiles: [0.9, 0.5]}", "expected rising from round to round"),
-    "rounds of one look": ("prune={rounds: 2, share: 0.2, methods: [snip]}", "expected methods that look at the final"),
-    "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected more than 0 and less than 1"),
+    "rounds of one look": (
+        "prune={rounds: 2, share: 0.2, methods: [snip]}",
+        "prune.methods: received ['snip'], expected in rounds, methods that score the final weights",
+    ),
+    "share of all": ("prune={rounds: 2, share: 1}", "prune.share: received 1.0, expected more than 0 and less than 1"),
+    "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected with it prune.rounds above 1"),
     "no rate to tune at": ("prune.finetune=[2ep]", "expected a schedule whose last rate is not 0 (recipe.schedule is"),
     "late retraining": ("prune.lr_rewind=[4ep]", "prune.lr_rewind: received 4ep, expected a point from 0 to 3ep"),
     "a line break": ('cluster.partition="a\\nb"', "cluster.partition: received 'a\\nb', expected no line breaks"),
@@ -258,4 +262,4 @@ def test_the_page_has_every_field_with_its_default_and_meaning():
     assert text == reference.page(), "python -m sweep.experiment.reference > docs/experiment.md"
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     count = sum(len(dataclasses.fields(section)) for section in reference.SECTIONS.values())
-    assert len(rows) == count + 2 and all(row[-1].strip(" |") for row in rows)
+    assert len(rows) == count + 3 and all(row[-1].strip(" |") for row in rows)

@@ -6,6 +6,7 @@ import csv
 import io
 import struct
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sweep.report import write_report
 from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
 from sweep.report.kept import kept
+from sweep.report.words import in_markdown
 from tests import made_up
 from tests.made_up import refusal
 
@@ -192,6 +194,23 @@ def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
 
 
 @pytest.mark.slow
+def test_what_readers_must_know_stands_under_the_answer(unfinished):
+    note = "Provisional: seed 3 <took>\n the place of seed 0."
+    noted = Home(unfinished.root, replace(unfinished.experiment, note=note))
+    page = write_report(noted)[0].read_text()
+    before, _, after = page.partition("Provisional: seed 3 &lt;took&gt; the place of seed 0.</p>")
+    assert 'class="answer' in before and "<h2>" not in before and after
+    assert in_markdown(noted).split("\n\n")[1] == "Provisional: seed 3 <took> the place of seed 0."
+
+
+@pytest.mark.parametrize(("path", "said"), [("", "small data.path=PATH\n"), ("/images", "small\n")])
+def test_the_command_on_the_page_asks_for_the_images_where_it_does_not_know_them(unfinished, path, said):
+    data = replace(unfinished.experiment.data, name="cifar10", path=path)
+    home = Home(unfinished.root, replace(unfinished.experiment, data=data))
+    page = write_report(home)[0].read_text()
+    assert f"lottery sweep {unfinished.root.parent}/{said}" in page
+
+
 def test_the_figures_are_pictures_that_can_be_printed(unfinished):
     write_report(unfinished)
     width, height = png_size(unfinished.report / "accuracy.png")

@@ -60,7 +60,7 @@ def test_the_p_that_is_printed_is_the_one_that_decides():
             assert one.p is not None
             assert (one.p <= 0.025) == (one.outcome in ("winning", "matching", "worse"))
             outcomes.add((one.quantile, one.outcome))
-    assert {(0.5, "matching"), (0.8, "winning"), (0.8, "no better than a control"), (0.9, "matching"),
+    assert {(0.5, "matching"), (0.8, "winning"), (0.8, "control not beaten"), (0.9, "matching"),
             (0.9, "undecided"), (0.95, "worse")} <= outcomes  # fmt: skip
     two = verdicts([*DENSE[:2], *rows("ticket", [0.9, 0.9]), *rows("fresh", [0.8, 0.8])])
     assert two[0].p is None  # two seeds show nothing
@@ -82,7 +82,7 @@ def test_without_controls_it_matches_and_no_more_is_said():
 def test_a_control_that_is_as_good_takes_the_win_away_and_is_named():
     found = verdicts([*DENSE, *rows("ticket", [0.900, 0.903, 0.901]), *rows("fresh", [0.87, 0.87, 0.87]),
                       *rows("random", [0.900, 0.902, 0.902])])  # fmt: skip
-    assert found[0].outcome == "no better than a control"
+    assert found[0].outcome == "control not beaten"
     assert "random mask" in found[0].reason and "fresh" not in found[0].reason
 
 
@@ -96,7 +96,7 @@ def test_of_two_controls_the_one_that_is_not_shown_to_be_worse_is_named():
         sweep += rows("shuffled", [0.86, 0.861, 0.859], quantile=quantile, density=1 - quantile)
     for one in verdicts(sweep):
         low = one.controls["fresh"].low
-        assert low is not None and low > 0 and one.outcome == "no better than a control"
+        assert low is not None and low > 0 and one.outcome == "control not beaten"
         assert one.reason.endswith("not shown to be better than fresh initialization")
 
 
@@ -221,7 +221,7 @@ def test_a_control_that_diverged_in_a_seed_is_beaten_by_the_others():
     assert outcome(DENSE, ticket, [*shuffled[:2], lost[2]]) == "winning"
     assert outcome(DENSE, ticket, [shuffled[0], *lost[1:]]) == "matching"
     near = rows("shuffled", [0.899, 0.904])
-    assert outcome(DENSE, ticket, [*near, lost[2]]) == "no better than a control"
+    assert outcome(DENSE, ticket, [*near, lost[2]]) == "control not beaten"
 
 
 def test_every_control_is_held_against_its_ticket(tmp_path):
@@ -244,7 +244,7 @@ def test_fresh_weights_over_the_same_epochs_are_held_against_the_ticket_of_these
         better = {"fresh": 0.95, "fresh_short": 0.8}.get(training.kind, 0.9)
         made_up.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
     early, late = verdicts(collect(home))
-    assert (early.rewind, early.outcome, set(early.controls)) == ("0", "no better than a control", {"fresh_short"})
+    assert (early.rewind, early.outcome, set(early.controls)) == ("0", "control not beaten", {"fresh_short"})
     assert (late.rewind, late.outcome, set(late.controls)) == ("2ep", "winning", {"fresh_short"})
 
 
@@ -271,7 +271,7 @@ def test_what_the_seeds_can_show_is_said_before_and_after():
 def test_ties_match_the_dense_network_and_do_not_beat_a_control():
     same = [0.900, 0.902, 0.901]
     assert outcome(DENSE, rows("ticket", same)) == "matching"
-    assert outcome(DENSE, rows("ticket", same), rows("fresh", same)) == "no better than a control"
+    assert outcome(DENSE, rows("ticket", same), rows("fresh", same)) == "control not beaten"
 
 
 def test_seeds_are_compared_in_pairs():
