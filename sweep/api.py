@@ -20,6 +20,7 @@ from typing import Any
 from slurm import arrays, preflight, status
 from slurm.arrays import Slurm
 from slurm.local import Local, places
+from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.graph.results import collect, results_of
@@ -53,6 +54,8 @@ class Sweep:
 
     def run(self, jobs: int = 0, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
         """Everything that is missing, on this machine; what failed. Run again to continue."""
+        if jobs < 0:
+            raise Refused(f"jobs={jobs}: expected 1 or more, or 0 for as many as there is room for")
         jobs = jobs or places(per_gpu, devices)
         arrays.refuse_live(self.home)
         self._refuse()

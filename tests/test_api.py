@@ -60,6 +60,10 @@ def test_looking_writes_nothing_and_what_cannot_be_used_is_refused(tmp_path, tin
     with pytest.raises(Refused, match=r"data.path: nothing at .*none"):
         Sweep("cifar10_resnet20", f"data.path={tmp_path / 'none'}", results=tmp_path / "none").run()
     assert not (tmp_path / "none").exists()
+    with pytest.raises(Refused, match="jobs=-1: expected 1 or more"):
+        Sweep(tiny_file, results=tmp_path / "none").run(jobs=-1)
+    with pytest.raises(Refused, match="margin nan: expected a share"):
+        Sweep(tiny_file, results=tmp_path / "none").verdicts(margin=float("nan"))
     with pytest.raises(Refused, match="seeds: received"):
         Sweep(tiny_file, "seeds=[]", results=tmp_path)
 

@@ -87,6 +87,8 @@ def train(
             raise
         # in an array element: on record, or the sweep's last job would take them for lost
         return failed([record_failure(described, one.slug, str(error), refused=True) for one in named])
+    if seed is not None and named:
+        raise Refused(f"--seed {seed}: expected it or names of trainings ({named[0].slug}), not both")
     if seed is not None and seed not in described.experiment.seeds:
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
     wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]

@@ -149,7 +149,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         return
     for training in home.graph.dense:
         if home.done(training) and home.snapshot(training, END).exists():
-            summary(home, training)
+            summary(home, training, make=False)
     rows = collect(home)
     found = verdicts(rows, margin)
     several = len({one.method for one in found}) > 1

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sweep import files
 from sweep.errors import Busy, Stuck, Superseded
+from sweep.lock import alone
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0  # after the last touch; file systems of clusters show a change up to a minute late
@@ -79,7 +80,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
     if before is None:
         _write_first(folder / "claim.json", claim)
     else:
-        files.write_json(folder / "claim.json", asdict(claim))
+        _write_after(folder / "claim.json", claim, before)
     return claim
 
 
@@ -94,6 +95,15 @@ def _write_first(path: Path, claim: Claim) -> None:
     if linked is False:
         raise Busy(f"{_named(path.parent)}: another process began it at this moment")
     if linked is None:
+        files.write_json(path, asdict(claim))
+
+
+def _write_after(path: Path, claim: Claim, before: Claim) -> None:
+    """Of two processes that find the same claim dead, one."""
+    with alone(path.with_name(".claim.lock")):
+        now = read(path.parent)
+        if now is not None and now.owner != before.owner:
+            raise Busy(f"{_named(path.parent)}: process {now.pid} on {now.host} began it at this moment")
         files.write_json(path, asdict(claim))
 
 

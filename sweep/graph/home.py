@@ -101,17 +101,29 @@ class Home:
         return out
 
     def lost(self, training: Training) -> list[tuple[Training, Point]]:
-        """Of these, those of finished trainings whose weights are not there."""
+        """Of these, those of finished trainings whose weights are not there, or never were."""
         return [(need, at) for need, at in self.reads(training) if self._recorded(need) and not self.has(need, at)]
 
     def waits_for(self, training: Training) -> list[Training]:
         """The trainings it comes from that are not done, or whose weights it reads and are not there."""
-        lost = {need.name for need, at in self.reads(training) if not self.has(need, at)}
+        lost = {
+            need.name
+            for need, at in self.reads(training)
+            if not (self.has(need, at) or self.ended_before(need, at))  # no use to wait for what cannot come
+        }
         return [need for need in training.needs if need.name in lost or not self.done(need)]
 
     def has(self, training: Training, at: Point) -> bool:
         """Whether it is done, and its weights of a point are there."""
         return self._recorded(training) and self.snapshot(training, at).exists()
+
+    def ended_before(self, training: Training, at: Point) -> bool:
+        """Whether it is done and never came to a point: recipe.stop_at ended it."""
+        if not training.recipe.stop_at or at == END or not self._recorded(training):
+            return False
+        folder = self.folder(training)
+        lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
+        return bool(lines) and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps
 
     def missing_points(self) -> dict[str, list[Point]]:
         """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
@@ -134,7 +146,7 @@ class Home:
             for need, at in self.reads(training, exists):
                 key = (need.name, at)
                 if key not in there:
-                    there[key] = self.has(need, at)
+                    there[key] = self.has(need, at) or self.ended_before(need, at)
                 if not there[key] and at not in out.get(need.name, ()) and self._recorded(need):
                     out.setdefault(need.name, []).append(at)
         return out
@@ -187,6 +199,12 @@ def steps_per_epoch(folder: Path) -> int:
     return int(result["steps_per_epoch"])
 
 
+def epochs_of(home: Home, training: Training) -> list[dict[str, Any]]:
+    """What was measured so far; refused where it is done and some of it is lost."""
+    found = files.read_metrics(home.folder(training))
+    return metrics_of(home.folder(training)) if found and (home.folder(training) / "result.json").exists() else found
+
+
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
     """Every epoch of a training that is done; refused where some are lost."""
     found, result = files.read_metrics(folder), files.read_json(folder / "result.json", RESULT)
@@ -211,9 +229,18 @@ def open_home(experiment: Experiment, root: Path) -> Home:
             )
         if before != experiment:
             files.write_text(described, experiment_file.record(experiment))
+            if before and (dropped := _dropped(Home(root, before), experiment)):
+                console.print(f"{root}: it no longer asks for {dropped} of its finished trainings; they stay where "
+                              "they are, and lottery tidy lists what no experiment asks for")  # fmt: skip
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
     return Home(root, experiment)
+
+
+def _dropped(before: Home, now: Experiment) -> int:
+    """How many trainings were done that an experiment asked for and does not any more."""
+    wanted = {training.name for training in graph_of(now)}
+    return sum(training.name not in wanted and before.done(training) for training in before.graph)
 
 
 def _other_images(before: Experiment, now: Experiment) -> bool:

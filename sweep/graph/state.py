@@ -38,7 +38,9 @@ def state_of(home: Home, training: Training, lacking: Sequence[Point] = ()) -> S
     begun = claim.read(place)
     starts = begun.starts if begun else 0
     if not lacking and (result := files.read_json_if_there(folder / "result.json", RESULT)):
-        return State(task, "done", epochs, top1=result["test"]["top1"], starts=starts)
+        early = files.read_metrics(folder) if training.recipe.stop_at else []
+        ended = early[-1]["epoch"] if early else epochs
+        return State(task, "done", ended, top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
     lines = files.read_metrics(place)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sweep import files
-from sweep.graph.home import Home
+from sweep.graph.home import Home, epochs_of
 from sweep.graph.results import Row
 from sweep.report import rewinding
 from sweep.report.curves import NAMES, curves, lines_of
@@ -83,7 +82,7 @@ def learning(home: Home) -> Any:
 
     points = []
     for training in home.graph:
-        for line in files.read_metrics(home.folder(training)):
+        for line in epochs_of(home, training):
             known: dict[str, dict[str, float]] = {}
             for name, (_, times) in MEASURES.items():
                 for prefix, split in SPLITS.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sweep.errors import Refused
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
@@ -110,6 +111,8 @@ class _Table:
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     """Of every level and rewind point with a finished or failed ticket; most weights first, then by rewind point."""
+    if not 0 <= margin <= 1:
+        raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a point)")
     table = _table(list(rows))
     if not table.keys:
         return []

@@ -129,6 +129,8 @@ class Worker:
             described = training.described() | {"name": training.name, "runs": came_from}
             files.write_json(folder / "training.json", described)
             for need, at in home.lost(training):
+                if home.ended_before(need, at):
+                    raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
                 raise Refused(
                     f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
                 )

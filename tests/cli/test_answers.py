@@ -50,6 +50,14 @@ def test_another_name_is_another_experiment_that_begins_as_this(home, lottery, h
     assert "epochs: 3" in (here / "results" / "other" / "experiment.yaml").read_text()
 
 
+def test_a_report_makes_no_masks(unfinished, lottery):
+    status, said, _ = lottery("report", "small", "--out", "elsewhere")
+    assert status == 0 and "seed 0: test accuracy 75.00%" in said and "prunable weights stay" not in said
+    assert not (unfinished.pool / "masks").exists()
+    assert "prunable weights stay" in lottery("masks", "small")[1] and (unfinished.pool / "masks").exists()
+    assert "prunable weights stay" in lottery("report", "small")[1]
+
+
 def test_scripts_that_could_not_train_are_not_written(here, lottery):
     status, _, said = lottery("sbatch", "cifar10_resnet20")
     assert status == 2 and said.startswith("lottery: data.path: not given; cifar10 needs its archive")

@@ -31,6 +31,7 @@ REFUSED = {
     "text for an option": ("sweep small.yaml --jobs many", "--jobs"),
     "no experiment": ("plan", "plan: EXPERIMENT is missing (lottery plan --help says what it is)"),
     "nothing to report": ("report small.yaml", "nothing there yet; lottery sweep small.yaml makes it"),
+    "a seed and a name": ("train small.yaml dense-seed0 --seed 0", "--seed 0: expected it or names of trainings"),
     "no weights yet": ("weights small.yaml", "final.h5: no such file; lottery sweep writes it"),
     "unknown training": ("train small.yaml ticket-q0.5-k1ep-seed0", "no training 'ticket-q0.5-k1ep-seed0' in this exp"),
     "unknown seed": ("train small.yaml --seed 7", "--seed 7: expected one of the experiment's seeds [0]"),

@@ -193,3 +193,14 @@ def test_of_two_that_begin_a_new_task_at_the_same_moment_one_has_it(tmp_path, mo
         claim.take(tmp_path)
     monkeypatch.undo()
     assert claim.read(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["claim.json"]
+
+
+def test_of_two_that_find_the_same_claim_dead_one_has_it(tmp_path, monkeypatch):
+    dead = claim.take(tmp_path)
+    first = claim.take(tmp_path)  # as another process that looked at the same moment
+    later, looks = claim.read, iter([dead])
+    monkeypatch.setattr(claim, "read", lambda folder: next(looks, None) or later(folder))
+    with pytest.raises(Busy, match=f"process {first.pid} on .* began it at this moment"):
+        claim.take(tmp_path)
+    monkeypatch.undo()
+    assert claim.read(tmp_path) == first

@@ -11,6 +11,8 @@ from sweep.experiment import Data
 from sweep.experiment.file import dump, load
 from sweep.graph.home import Home, open_home
 from sweep.graph.runs import Runs
+from sweep.graph.state import state_of
+from sweep.work.worker import Worker
 from tests import made_up
 from tests.made_up import files_under, refusal
 
@@ -135,3 +137,28 @@ def test_a_thousand_rounds_each_from_the_one_before_can_be_followed(tmp_path):
     many = made_up.experiment(rounds=1000, share=0.005, quantiles=(), rewind=made_up.points(2))
     home = Home(tmp_path / "many", many)
     assert Runs(home.pool).replaced(home.graph.trainings[-1]) == ""
+
+
+def test_finished_trainings_that_an_experiment_asks_for_no_more_are_named(tmp_path, capsys):
+    home = open_home(made_up.experiment(seeds=(0, 1)), tmp_path / "small")
+    made_up.finish(home, "dense-seed0", 0.75)
+    made_up.finish(home, "dense-seed1", 0.75)
+    open_home(made_up.experiment(seeds=(0, 1, 2)), home.root)
+    assert capsys.readouterr() == ("", "")
+    open_home(made_up.experiment(seeds=(0,)), home.root)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "it no longer asks for 1 of its finished trainings; they stay where they are" in said
+
+
+def test_a_point_after_an_early_end_is_refused_and_not_waited_for(tmp_path):
+    """recipe.stop_at ended the dense run after epoch 1."""
+    made = made_up.experiment(data=Data("digits", validation=100))
+    home = Home(tmp_path / "small", dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, stop_at=0.5)))
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75, epochs=1), 1)
+    ticket, dense = home.training("ticket-q0.5-k2ep-seed0"), home.training("dense-seed0")
+    assert [one.slug for one in home.waits_for(ticket)] == ["dense-seed0"], "for the weights at its end"
+    made_up.write_snapshot(home, made_up.network().initial(1), None)
+    assert home.missing_points() == {} and home.waits_for(ticket) == []
+    assert state_of(home, dense).epoch == 1
+    said = refusal(lambda: Worker(home, quiet=True).perform(ticket.slug))
+    assert said == "dense-seed0: recipe.stop_at ended it before 2ep; expected an earlier point"

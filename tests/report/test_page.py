@@ -34,7 +34,7 @@ def swept(tmp_path_factory) -> Home:
     )
     chance = np.random.default_rng(0)
     made_up.write_snapshot(home, made_up.network().initial(0), None)
-    _epochs(made_up.finish(home, "dense-seed0", 0.9), 0, 30, chance)
+    _epochs(made_up.finish(home, "dense-seed0", 0.9, epochs=30), 0, 30, chance)
     for number, training in enumerate(one for one in home.graph if one.mask):
         quantile = training.mask.level.value
         if training.begin.count == 0:  # the same for every rewind point
@@ -42,7 +42,10 @@ def swept(tmp_path_factory) -> Home:
         if number == 7:
             made_up.fail(home, training.slug, "loss is nan in epoch 3, </script> step 2 of 9")
         elif number != 9:
-            top1, done = 0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(), {"prunable": 21, "threshold": 0.1}
+            top1, done = (
+                0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(),
+                {"prunable": 21, "threshold": 0.1, "epochs": training.epochs},
+            )
             folder = made_up.finish(
                 home, training.slug, float(top1), density=1 - quantile, kept=21 - round(21 * quantile), **done
             )

@@ -247,6 +247,11 @@ def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
     assert [path.name for path in write_figures(home, collect(home), home.report)] == ["accuracy.png", "accuracy.svg"]
 
 
+def test_epochs_that_are_lost_are_not_passed_over(unfinished):
+    made_up.epochs(unfinished.folder_of("dense-seed0"), 3)
+    assert "metrics.jsonl: 3 of 4 epochs; bring it back from a copy" in refusal(lambda: write_report(unfinished))
+
+
 def test_a_damaged_result_is_refused_by_name(unfinished):
     path = unfinished.folder_of("ticket-q0.5-k0-seed0") / "result.json"
     path.write_text('{"test": {"top1"')
