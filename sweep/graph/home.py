@@ -199,10 +199,10 @@ def steps_per_epoch(folder: Path) -> int:
     return int(result["steps_per_epoch"])
 
 
-def epochs_of(home: Home, training: Training) -> list[dict[str, Any]]:
-    """What was measured so far; refused where it is done and some of it is lost."""
-    found = files.read_metrics(home.folder(training))
-    return metrics_of(home.folder(training)) if found and (home.folder(training) / "result.json").exists() else found
+def epochs_of(folder: Path) -> list[dict[str, Any]]:
+    """What was measured so far of a training; refused where it is done and some of that is lost."""
+    found = files.read_metrics(folder)
+    return metrics_of(folder) if found and (folder / "result.json").exists() else found
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ def learning(home: Home) -> Any:
 
     points = []
     for training in home.graph:
-        for line in epochs_of(home, training):
+        for line in epochs_of(home.folder(training)):
             known: dict[str, dict[str, float]] = {}
             for name, (_, times) in MEASURES.items():
                 for prefix, split in SPLITS.items():
