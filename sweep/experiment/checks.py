@@ -96,7 +96,7 @@ def check(e: Experiment) -> None:
         )
     need(0 <= p.share < 1, "prune.share", p.share, "more than 0 and less than 1; 0 = off")
     need(not p.share or p.rounds > 1, "prune.share", p.share, "with it prune.rounds above 1; 0 = off")
-    for name in ("rewind", "lr_rewind", "finetune", "control_rewind", "instability"):
+    for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         for k in getattr(p, name):
             need(k != END and (k.unit != "ep" or k.count < r.epochs), f"prune.{name}", k,
                  f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1)")  # fmt: skip
@@ -109,7 +109,7 @@ def check(e: Experiment) -> None:
         need(set(asked) <= set(p.each_quantile), f"prune.{name}", asked, right)
     need(p.rounds == 1 or not p.instability_quantiles or set(p.instability) <= set(p.rewind), "prune.instability",
          [str(k) for k in p.instability], "some of prune.rewind: in rounds each has masks of its own")  # fmt: skip
-    for name in ("quantiles", "thresholds", "methods", "rewind", "lr_rewind", "finetune", "controls",
+    for name in ("quantiles", "thresholds", "methods", "rewind", "lr_rewind", "dense_lr_rewind", "finetune", "controls",
                  "control_quantiles", "control_rewind", "instability", "instability_quantiles"):  # fmt: skip
         values = getattr(p, name)
         need(len(set(values)) == len(values), f"prune.{name}", [str(v) for v in values], "each value once")

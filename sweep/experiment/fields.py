@@ -86,6 +86,7 @@ class Prune:
     share: float = 0.0  # of the weights that are left, goes at each round; 0 = `quantiles` has one for every round
     rewind: tuple[Point, ...] = (BEGINNING,)  # points the tickets start from: 0, 2ep, 500it
     lr_rewind: tuple[Point, ...] = ()  # learning-rate rewinding: final weights, the schedule from these points
+    dense_lr_rewind: tuple[Point, ...] = ()  # the same of the dense network: its final weights, nothing pruned
     finetune: tuple[Point, ...] = ()  # final weights, as long as from these points, at the last rate
     controls: tuple[ControlKind, ...] = ()
     control_quantiles: tuple[float, ...] = ()  # empty: all quantiles and thresholds

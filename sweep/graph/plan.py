@@ -80,6 +80,7 @@ def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
 def _of_seed(experiment: Experiment, seed: int) -> Iterator[Training]:
     prune, dense = experiment.prune, dense_of(experiment, seed)
     yield dense
+    yield from (_lr_rewind(dense, None, k) for k in prune.dense_lr_rewind)
     tickets: list[Training] = []
     if prune.rounds == 1:
         for mask in masks_of(experiment, dense):
@@ -132,9 +133,12 @@ def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
     return replace(dense, start=start, begin=k, mask=mask)
 
 
-def _lr_rewind(dense: Training, mask: Mask, k: Point) -> Training:
-    """Learning-rate rewinding: the final weights the mask was found in, with the schedule from k."""
-    return replace(dense, start=Start(of=mask.of, at=END), begin=k, mask=mask)
+def _lr_rewind(dense: Training, mask: Mask | None, k: Point) -> Training:
+    """Learning-rate rewinding: the final weights the mask was found in, with the schedule from k.
+
+    Without a mask: the dense network trained for as long, a baseline at equal training.
+    """
+    return replace(dense, start=Start(of=mask.of if mask else dense, at=END), begin=k, mask=mask)
 
 
 def _finetune(dense: Training, mask: Mask, k: Point) -> Training:

@@ -118,9 +118,7 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
         return None
     if devices:
         each *= max(1.0, _dense_devices(home) / devices)
-    return {
-        training.slug: each * training.epochs for training in home.graph if training.mask or training.kind == "child"
-    }
+    return {training.slug: each * training.epochs for training in home.graph if training.kind != "dense"}
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Training(_Value):
         if self.seed != self.origin:
             return "child"
         if self.mask is None:
-            return "dense"
+            return "lr_rewind" if self.start.of else "dense"
         if self.mask.arrangement != "found":
             return self.mask.arrangement
         if self.start.keeps:

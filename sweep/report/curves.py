@@ -56,7 +56,7 @@ def averaged(
     for row in rows:
         if row.measured:
             groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
-    several = several or len({level[0] for _, _, level in groups}) > 1
+    several = several or len({level[0] for _, _, level in groups} - {""}) > 1
     away = _from_dense(groups, dense, failed)
     out = []
     for (kind, k, level), group in groups.items():

@@ -178,7 +178,7 @@ def _other_ways(rows: list[Row]) -> str:
         density = mean(row.density or 0.0 for row in group)
         scores = estimate([row.test_top1 or 0.0 for row in group])
         points = f"{100 * away.mean:+.2f} {away.interval}" if (away := above.get((name, level))) else "–"
-        lines.append((name, level[0], f"{density:.2%}", str(len(group)), _unbroken(scores), points))
+        lines.append((name, level[0] or "not pruned", f"{density:.2%}", str(len(group)), _unbroken(scores), points))
     head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
     return _table("Other ways to retrain", *_told_apart(head, lines))
 

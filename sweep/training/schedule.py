@@ -145,7 +145,7 @@ def check_points(experiment: Experiment, images: int) -> None:
     """Refuses points after the end of training, and two names of one step: that takes the number of images."""
     prune, recipe = experiment.prune, experiment.recipe
     steps = images // recipe.batch
-    for name in ("rewind", "lr_rewind", "finetune", "control_rewind", "instability"):
+    for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         named: dict[int, Point] = {}
         for at in getattr(prune, name):
             step = at.step(steps, recipe.epochs)

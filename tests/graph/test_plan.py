@@ -31,6 +31,13 @@ SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each 
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
     "imagenet_mobilenet_v2": {"ticket": 20 * 9, "fresh": 2, "shuffled": 2},
     "study_resnet20": {"ticket": 2 * 2 * 3, "lr_rewind": 2 * 3, "fresh": 2 * 3},
+    "study_mobilenet_v2_confirm": {
+        "ticket": 9 * 5,
+        "fresh": 3 * 5,
+        "lr_rewind": 4 * 5,
+        "shuffled": 9 * 5,
+        "random": 9 * 5,
+    },
     "study_mobilenet_v2": {"ticket": 5 * 5 * 3, **dict.fromkeys(("fresh", "shuffled", "random", "lr_rewind"), 5 * 3)},
 }
 EPOCHS = {  # of all cells together: T - k of each
@@ -42,13 +49,14 @@ EPOCHS = {  # of all cells together: T - k of each
     "dry_run": 3 * (18 + 15) + 18 + 15,
     "imagenet_mobilenet_v2": 20 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
     "study_resnet20": 3 * 2 * (182 + 170 + 130 + 182),
+    "study_mobilenet_v2_confirm": 5 * (3 * 3 * (30 + 28 + 25) + 3 * 30 + 4 * 28),
     "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),
 }
 
 
 def pruned(experiment: Experiment) -> list[Training]:
-    """Tickets and controls, in the order of the plan."""
-    return [training for training in graph_of(experiment) if training.mask]
+    """All but the dense runs, in the order of the plan."""
+    return [training for training in graph_of(experiment) if training.kind != "dense"]
 
 
 def planned(**prune) -> list[Training]:
@@ -252,6 +260,14 @@ def test_each_control_differs_from_its_ticket_in_one_thing():
                            ("same_magnitudes", "start", "2ep"), ("lr_rewind", "start", "2ep")):  # fmt: skip
         assert differences(graph[f"ticket-q0.9-k{k}-seed0"], graph[f"{kind}-q0.9-k{k}-seed0"]) == [field], kind
     assert differences(graph["lr_rewind-q0.9-k2ep-seed0"], graph["finetune-q0.9-k2ep-seed0"]) == ["rates"]
+
+
+def test_the_dense_network_is_retrained_as_a_ticket_is_by_learning_rate_rewinding_but_for_the_mask():
+    both = made_up.points(2)
+    graph = graph_of(made_up.experiment(quantiles=(0.9,), lr_rewind=both, dense_lr_rewind=both))
+    baseline = graph["lr_rewind-k2ep-seed0"]
+    assert differences(baseline, graph["lr_rewind-q0.9-k2ep-seed0"]) == ["mask"]
+    assert baseline.needs == (graph["dense-seed0"],) and baseline.generation == 1
     assert "fresh_short-q0.9-k0-seed0" not in [one.slug for one in graph], "from 0 it is the fresh one"
 
 
