@@ -260,6 +260,7 @@ def test_each_control_differs_from_its_ticket_in_one_thing():
                            ("same_magnitudes", "start", "2ep"), ("lr_rewind", "start", "2ep")):  # fmt: skip
         assert differences(graph[f"ticket-q0.9-k{k}-seed0"], graph[f"{kind}-q0.9-k{k}-seed0"]) == [field], kind
     assert differences(graph["lr_rewind-q0.9-k2ep-seed0"], graph["finetune-q0.9-k2ep-seed0"]) == ["rates"]
+    assert "fresh_short-q0.9-k0-seed0" not in [one.slug for one in graph], "from 0 it is the fresh one"
 
 
 def test_the_dense_network_is_retrained_as_a_ticket_is_by_learning_rate_rewinding_but_for_the_mask():
@@ -268,7 +269,6 @@ def test_the_dense_network_is_retrained_as_a_ticket_is_by_learning_rate_rewindin
     baseline = graph["lr_rewind-k2ep-seed0"]
     assert differences(baseline, graph["lr_rewind-q0.9-k2ep-seed0"]) == ["mask"]
     assert baseline.needs == (graph["dense-seed0"],) and baseline.generation == 1
-    assert "fresh_short-q0.9-k0-seed0" not in [one.slug for one in graph], "from 0 it is the fresh one"
 
 
 def differences(one: Training, other: Training) -> list[str]:
