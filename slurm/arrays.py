@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
-from slurm import jobs, launch, packing, queue, sbatch, status
+from slurm import jobs, launch, limits, packing, queue, sbatch, status
 from slurm.sbatch import Job
-from sweep import lock
-from sweep.errors import Refused
+from sweep import files, lock
+from sweep.errors import Refused, command
 from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.state import missing, predicted_seconds
@@ -101,10 +101,10 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
             raise Refused(f"{error}{field_of(str(error), home)}; nothing was submitted") from None
-        except OSError:  # a full disk: a job that is on no record would run beside the next submission
+        except OSError as error:  # a full disk: a job that is on no record would run beside the next submission
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
-            raise
+            raise files.named(error, home.root / "slurm") from None
         except queue.Silent as error:
             before = ", ".join(id_ for _, id_ in done) or "none"
             raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
@@ -115,10 +115,8 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
 
 def _refuse_unknown(home: Home) -> None:
     """Jobs of this experiment that are on no record: submitted by hand, or cut off before they were put on it."""
-    known = {job.id for job in jobs.submitted(home)}
-    if "SLURM_JOB_ID" in os.environ:  # the one that asks may itself have been submitted by hand
-        known.add(os.environ["SLURM_JOB_ID"])
-    unknown = sorted(queue.of_folder(home.root.resolve() / "slurm") - known)
+    own = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")  # the one that asks, perhaps by hand
+    unknown = sorted(job.id for job in jobs.by_hand(home, queue.listing()) if job.id != own)
     if unknown:
         raise Refused(f"{home.root}: of its jobs {', '.join(unknown[:5])} wait or run and are on no record (submitted "
                       f"by hand, or cut off); wait for them, or scancel {' '.join(unknown[:5])}")  # fmt: skip
@@ -135,10 +133,7 @@ def preview(home: Home) -> list[Job]:
 
 
 def _chain(home: Home, wanted: Wanted) -> list[Job]:
-    limit = queue.submit_limit(home.experiment.cluster.qos)
-    room = limit - queue.waiting_or_running() if limit else None
-    size = queue.max_array_size()
-    return _chain_of(home, wanted, size, room)
+    return _chain_of(home, wanted, queue.max_array_size(), limits.room(home.experiment.cluster))
 
 
 def _chain_of(home: Home, wanted: Wanted, size: int = sbatch.MAX_ARRAY_SIZE, room: int | None = None) -> list[Job]:
@@ -160,13 +155,6 @@ def tell(submitted: list[tuple[Job, str]]) -> None:
         console.print("nothing to submit: all is done or in the queue")
 
 
-def cancel(home: Home, only: Collection[str] | None = None) -> list[str]:
-    """Cancel what waits or runs; the tasks that did."""
-    live = {task: job for task, job in live_jobs(home).items() if only is None or task in only}
-    queue.cancel(live.values() if only is not None else {_parent(job) for job in live.values()})
-    return sorted(live)
-
-
 def refuse_live(home: Home) -> None:
     """Before a sweep here or under MPI: what the cluster has of it would be begun twice, and its chain falls apart."""
     if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job it is the cluster that asks
@@ -180,7 +168,7 @@ def refuse_live(home: Home) -> None:
         return
     if live:
         raise Refused(f"{home.root}: {len(live)} of its jobs wait or run on SLURM ({', '.join(sorted(live)[:3])}, …); "
-                      f"follow them with lottery status, or lottery cancel {home.root} and --take-over")  # fmt: skip
+                      f"see lottery status, or {command('cancel', home.root)} and --take-over")  # fmt: skip
 
 
 def limit_times(home: Home) -> str:
@@ -194,7 +182,7 @@ def limit_times(home: Home) -> str:
         return ""
     tickets = {training.slug for training in home.graph if training.generation}
     try:
-        waiting = {_parent(job) for task, job in live_jobs(home).items() if task in tickets}
+        waiting = {queue.parent_of(job) for task, job in live_jobs(home).items() if task in tickets}
         for job in sorted(waiting):
             queue.set_time_limit(job, limit)
     except (Refused, queue.Silent) as error:
@@ -243,15 +231,12 @@ def untried(home: Home) -> set[str]:
 
 
 def live_jobs(home: Home) -> dict[str, str]:
-    """The number of every task that waits or runs, and of masks and report."""
-    wanted = {training.slug for training in missing(home)}
-    numbers = {
-        number: task
-        for task, all_of_it in jobs.elements(home).items()
-        for number in all_of_it
-        if task in sbatch.SINGLE or task in wanted
-    }
-    return {numbers[number]: number for number, seen in queue.ask(numbers).items() if seen.live}
+    """Return the number of every task that waits or runs, and of masks and report; several tasks may share one."""
+    wanted = {training.slug for training in missing(home)} | set(sbatch.SINGLE)
+    numbers = {task: its for task, its in jobs.elements(home).items() if task in wanted}
+    seen = queue.ask(number for its in numbers.values() for number in its)
+    live = {task: [number for number in its if number in seen and seen[number].live] for task, its in numbers.items()}
+    return {task: its[-1] for task, its in live.items() if its}
 
 
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
@@ -270,7 +255,7 @@ def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, 
     elif job.part in ("report", "rest"):
         needed = {training.slug for training in home.graph}
     submitted = {home.training(task).slug for one, _ in done for task in one.tasks}
-    submitted_before = sorted({_parent(live[task]) for task in needed - submitted if task in live})
+    submitted_before = sorted({queue.parent_of(live[task]) for task in needed - submitted if task in live})
     return [*clauses, ("afterany", submitted_before)]
 
 
@@ -281,7 +266,8 @@ _CAUSES = {
     "qos": r"qos",
     "time_limit": r"time limit|time specification",
     "memory_per_gpu": r"memory",
-    "gpus_per_node, gpus_per_cell or cpus_per_gpu": r"node configuration|CPU count|generic resource|gres|gpu",
+    # SLURM says the same whichever of these no node has
+    "gpus_per_node, gpus_per_cell, cpus_per_gpu or memory_per_gpu": r"node configuration|CPU count|generic|gres|gpu",
     "options": r"unrecognized option|invalid option|constraint|feature",
 }
 
@@ -295,10 +281,6 @@ def field_of(said: str, home: Home) -> str:
             value = getattr(home.experiment.cluster, field, None)
             return f" (cluster.{field}{f' is {value!r}' if value else ''})"
     return ""
-
-
-def _parent(job: str) -> str:
-    return job.partition("_")[0]
 
 
 def alone(home: Home) -> AbstractContextManager[None]:

@@ -38,6 +38,7 @@ class Ready:
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
         self.failures: list[Failure] = []
         self._given: set[str] = set()
+        self._said: set[str] = set()  # trainings of which was said that another process has them
         self._not_before: dict[str, float] = {}
 
     def next(self) -> str | None:
@@ -88,9 +89,12 @@ class Ready:
             return self._epochs[name]
         return min(self._left(name), self._epochs[name]) if failed else 0.0
 
-    def again(self, task: str) -> None:
-        """Another process has it, or its own died: it is handed out once more, a little later."""
+    def again(self, task: str, why: str = "") -> None:
+        """Hand a task out once more, a little later: its process died, or another one has it. `why` is said once."""
         name = self.home.training(task).name
+        if why and name not in self._said:
+            self._said.add(name)
+            console.print(f"{why}; waiting for it")
         self._given.discard(name)
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 

@@ -6,11 +6,15 @@ One record for all experiments: a training that another experiment has submitted
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slurm import queue, sbatch
+from slurm.queue import Seen
 from slurm.sbatch import SINGLE, Job, logs_of
 from sweep import files
+from sweep.errors import Refused
 from sweep.graph.home import Home
 
 
@@ -51,21 +55,55 @@ def submitted(home: Home) -> list[Submitted]:
 
 
 def own(home: Home) -> list[Submitted]:
-    """Of this experiment."""
+    """Return the jobs on record that this experiment has submitted."""
     return [job for job in submitted(home) if job.experiment == home.root.name]
 
 
-def elements(home: Home) -> dict[str, tuple[str, ...]]:
-    """Of every task of this experiment that was submitted, by whichever: the numbers SLURM gave it, the latest last.
+def by_hand(home: Home, listed: Collection[Seen]) -> list[Submitted]:
+    """Return the jobs of this experiment that wait or run and are on no record: scripts that a person submitted, or a
+    submission that was cut off before it was recorded."""
+    known = {job.id for job in submitted(home)}
+    out = []
+    for number, elements in queue.under(home.root.resolve() / "slurm", listed).items():
+        if number not in known:
+            names = sbatch.elements_in(_script(number))
+            pairs = [(name, index) for index, element in enumerate(names) for name in element]
+            tasks, indices = (tuple(name for name, _ in pairs), tuple(index for _, index in pairs))
+            part, array = Path(elements[0].script).stem, any("_" in one.job for one in elements)
+            out.append(Submitted(number, home.root.name, part, tasks, indices, 0.0, array))
+    return out
 
-    Masks and report are the experiment's own.
+
+def _script(job: str) -> str:
+    """Return the batch script of a job; nothing where SLURM shows it to its owner alone, or the job has just ended."""
+    try:
+        return queue.batch_script(job)
+    except Refused:
+        return ""
+
+
+def numbers_of(job: Submitted) -> dict[str, tuple[str, ...]]:
+    """Return the array elements of a job, by the number SLURM gave each, with the trainings that each carries."""
+    out: dict[str, tuple[str, ...]] = {}
+    for name, index in zip(job.tasks, job.indices, strict=False):
+        number = f"{job.id}_{index}" if job.array else job.id
+        out[number] = (*out.get(number, ()), name)
+    return out
+
+
+def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, ...]]:
+    """Return, for every task of this experiment that was submitted, the numbers SLURM gave it, the latest last.
+
+    A training may have been submitted by another experiment; masks and report are the experiment's own. `listed`: what
+    squeue shows, so that jobs on no record are found too.
     """
     numbers: dict[str, list[str]] = {}
-    for job in submitted(home):
+    for job in (*submitted(home), *(by_hand(home, listed) if listed else ())):
         if job.part in SINGLE and job.experiment == home.root.name:
             numbers.setdefault(job.part, []).append(job.id)
-        for name, index in zip(job.tasks, job.indices, strict=False):
-            numbers.setdefault(name, []).append(f"{job.id}_{index}" if job.array else job.id)
+        for number, names in numbers_of(job).items():
+            for name in names:
+                numbers.setdefault(name, []).append(number)
     wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
     return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from slurm import packing, queue, sbatch
 from slurm.sbatch import Job
@@ -68,28 +68,13 @@ class Scripted:
 
 
 def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
-    """Submit a job of the chain; its number. It asks for what the plain script asks for."""
-    import submitit
+    """Submit a job of the chain through submitit and return its number. It asks for what the plain script asks for."""
     from submitit.core.utils import FailedJobError
 
-    place = private(folder / "slurm" / "submitit")
-    asked = options_of(job.text)
     names = [" ".join(element) for element in job.elements] or ["" if job.part in OTHERS else job.part]
     script = str(folder / "slurm" / f"{job.name}.sh")
     tasks = [Scripted(script, name) if job.part in OTHERS else Task(str(folder), name) for name in names]
-    throttle = int(asked.pop("array", "0").partition("%")[2] or len(names))
-    if "time" not in asked:  # submitit always writes one; the partition's would be taken otherwise
-        asked["time"] = queue.default_time(cluster.partition)
-    asked |= {"kill-on-invalid-dep": "yes"} if after else {}
-    for name in ("output", "open-mode", "nodes", "ntasks"):
-        asked.pop(name, None)
-    with without_own_job():
-        executor = submitit.SlurmExecutor(place, python=f"exec {shlex.quote(sys.executable)}")
-        executor.update_parameters(
-            nodes=1, ntasks_per_node=1, array_parallelism=throttle, use_srun=False, stderr_to_stdout=True,
-            setup=["trap '' USR1 USR2", "set -eo pipefail", *cluster.setup], dependency=after or None,
-            additional_parameters={key: True if value == "" else value for key, value in asked.items()},
-        )  # fmt: skip
+    with _executor(job, private(folder / "slurm" / "submitit"), cluster, after) as executor:
         try:
             # submitit prints what sbatch says besides raising it
             with redirect_stderr(io.StringIO()):
@@ -97,6 +82,39 @@ def submit(job: Job, folder: Path, cluster: Cluster, after: str) -> str:
         except FailedJobError as error:
             raise queue.refusal("sbatch", str(error)) from None
     return str(started[0].job_id).partition("_")[0]
+
+
+def sent(job: Job, folder: Path, cluster: Cluster) -> str:
+    """Return the batch script that `submit` would hand to sbatch, so that a check tests what will be sent."""
+    with _executor(job, folder, cluster, "") as executor:
+        return str(executor._make_submission_file_text("true", "check"))
+
+
+@contextmanager
+def _executor(job: Job, place: Path, cluster: Cluster, after: str) -> Iterator[Any]:
+    """Yield submitit's executor with the options of the plain script; `place` is its folder of pickles."""
+    import submitit
+
+    asked = options_of(job.text)
+    throttle = int(asked.pop("array", "0").partition("%")[2] or len(job.elements) or 1)
+    if "time" not in asked:  # submitit always writes one; the partition's would be taken otherwise
+        asked["time"] = queue.default_time(cluster.partition)
+    asked |= {"kill-on-invalid-dep": "yes"} if after else {}
+    for name in ("output", "open-mode", "nodes", "ntasks"):
+        asked.pop(name, None)
+    with without_own_job():
+        try:
+            executor = submitit.SlurmExecutor(place, python=f"exec {shlex.quote(sys.executable)}")
+        except RuntimeError:
+            raise Refused("srun: no such program here; expected a machine that can submit to SLURM") from None
+        executor.update_parameters(
+            # submitit would name every job "submitit" and charge it to a workload key of that name
+            job_name=asked.pop("job-name"), wckey=None,
+            nodes=1, ntasks_per_node=1, array_parallelism=throttle, use_srun=False, stderr_to_stdout=True,
+            setup=["trap '' USR1 USR2", "set -eo pipefail", *cluster.setup], dependency=after or None,
+            additional_parameters={key: True if value == "" else value for key, value in asked.items()},
+        )  # fmt: skip
+        yield executor
 
 
 def options_of(text: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
-BUSY, TAKEN = "busy", "taken"  # a worker's answer where another process has the training, or has taken it over
+TAKEN = "taken"  # a worker's answer where another process has taken its training over
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Local:
             began = time.monotonic()
             try:
                 failure = worker.attempt(task)
-            except Busy:
-                ready.again(task)
+            except Busy as error:
+                ready.again(task, str(error))
                 continue
             ready.end(task, failure)
             self._say(ready, task, failure, time.monotonic() - began)
@@ -93,7 +93,10 @@ class Local:
                         if answer == DIED:
                             crew.replace(member)
                         deaths[task] += answer == DIED
-                        if answer == BUSY or (answer == DIED and deaths[task] <= (self.restarts or 0)):
+                        if isinstance(answer, Busy):
+                            ready.again(task, str(answer))
+                            continue
+                        if answer == DIED and deaths[task] <= (self.restarts or 0):
                             ready.again(task)
                             continue
                         failure = record_failure(ready.home, task, DIED) if answer == DIED else answer
@@ -157,10 +160,10 @@ class _Crew:
         said = wait([member.pipe for member in busy], timeout=PAUSE_SECONDS)
         return [member for member in busy if member.pipe in said]
 
-    def answer(self, member: _Member) -> Failure | str | None:
+    def answer(self, member: _Member) -> Failure | Busy | str | None:
         """A failure, none, or why there is neither."""
         try:
-            found: Failure | str | None = member.pipe.recv()
+            found: Failure | Busy | str | None = member.pipe.recv()
         except (EOFError, ConnectionError):
             return DIED
         member.task = ""
@@ -221,8 +224,8 @@ def _work(root: Path, experiment: Experiment, local: Local, threads: int, share:
             task = pipe.recv()
             try:
                 pipe.send(worker.attempt(task))
-            except Busy:
-                pipe.send(BUSY)
+            except Busy as error:
+                pipe.send(error)
             except Superseded:
                 pipe.send(TAKEN)
                 return

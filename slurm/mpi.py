@@ -57,9 +57,9 @@ class Mpi:
             raise
         return ready.failures
 
-    def _ended(self, ready: Ready, task: str, failure: Failure | None, busy: bool, seconds: float) -> None:
+    def _ended(self, ready: Ready, task: str, failure: Failure | None, busy: str, seconds: float) -> None:
         if busy:
-            ready.again(task)
+            ready.again(task, busy)
             return
         ready.end(task, failure)
         if not self.quiet:
@@ -102,14 +102,14 @@ def _take_share() -> None:
     os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
 
 
-def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, bool, float]:
-    """What a rank does: a failure or none, whether another process has the training, and the seconds it took."""
+def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, str, float]:
+    """What a rank does: a failure or none, which other process has the training, and the seconds it took."""
     began = time.monotonic()
     try:
         failure = _worker(root, experiment).attempt(task)
-    except Busy:
-        return None, True, 0.0
-    return failure, False, time.monotonic() - began
+    except Busy as error:
+        return None, str(error), 0.0
+    return failure, "", time.monotonic() - began
 
 
 @cache

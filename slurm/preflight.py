@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slurm import arrays, launch, packing, queue, sbatch
+from slurm import arrays, launch, limits, packing, queue, sbatch
 from sweep.data import place_of
 from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
@@ -34,6 +34,10 @@ from sweep.work.fitting import fitting
 
 SKEW_SECONDS = 5.0  # between this clock and that of the file system
 TURN_SECONDS = 30  # SLURM gets to start a job at once
+START_SECONDS = 120  # that a job should have before it is warned: to load TensorFlow and to compile for a GPU
+LEAST_SECONDS = 30  # with less no training gets anywhere
+LEAST_ROOM = 3  # jobs: one training, the masks, and the job that submits the rest
+WHERE = ("--constraint", "--reservation", "--nodelist", "--exclude", "--wckey", "--licenses")  # decide which nodes
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Finding:
 def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
     """All findings, one after the other. Nothing stays behind."""
     looks: list[Callable[[Home], Finding]] = [_place, _lock, _clock, _disk, _weights, _tracking]
-    looks += [_submission, _times] if on_slurm else [_devices]
+    looks += [_submission, _limits, _times] if on_slurm else [_devices]
     if not quick:
         looks += [_data, *([_nodes] if on_slurm else [])]
     for one in looks:
@@ -77,8 +81,9 @@ def _place(home: Home) -> Finding:
     folder = _nearest(home.pool)
     if not os.access(folder, os.W_OK):
         return Finding("results", "wrong", f"{folder} cannot be written", "another folder: --results FOLDER")
-    if set("%\\") & set(str(home.root.resolve())):
-        return Finding("results", "warning", f"% or \\ in {home.root.resolve()}", "for SLURM, a folder without them")
+    if set("%\\\n") & set(str(home.root.resolve())):
+        return Finding("results", "warning", f"%, \\ or a line break in {str(home.root.resolve())!r}",
+                       "for SLURM, a folder without them")  # fmt: skip
     return Finding("results", "ok", str(home.pool))
 
 
@@ -196,44 +201,72 @@ def _tracking(home: Home) -> Finding:
 
 
 def _submission(home: Home) -> Finding:
-    """SLURM takes every kind of job as it would be submitted: partition, account, qos, limits, GPUs, options."""
+    """SLURM takes every kind of job exactly as it would be sent: partition, account, qos, GPUs, memory, options."""
     cluster = home.experiment.cluster
     groups_of(home.experiment.recipe, cluster.gpus_per_cell)
-    wanted = missing(home) or home.graph.trainings
-    settled = packing.settled(home.experiment, home.pool, arrays.largest(wanted))
-    chain = sbatch.chain(settled, home.root.resolve(), wanted)
+    launch.private_name(home.root.resolve() / "slurm" / "submitit")
+    chain = _chain(home)
     with tempfile.TemporaryDirectory() as folder:
         for job in {job.part: job for job in chain}.values():
             script = Path(folder) / "job.sh"
-            script.write_text(job.text)
-            # one element stands for all: how many a user may have at a time is no fault
+            script.write_text(launch.sent(job, Path(folder), cluster))
+            # one element stands for all: how many a user may have at a time is looked at by itself
             one = ["--array=0"] if job.tasks else []
             try:
                 queue.test(str(script), [f"--output={os.devnull}", *one])
             except Refused as error:
                 field = arrays.field_of(str(error), home)
                 return Finding("submission", "wrong", f"{job.part}: {error}{field}", "see sinfo, sacctmgr show assoc")
-    launch.private_name(home.root.resolve() / "slurm" / "submitit")
     return Finding("submission", "ok", f"SLURM would take all {len(chain)} jobs")
 
 
+def _chain(home: Home) -> list[sbatch.Job]:
+    """Return the jobs that would be submitted; where nothing is missing, those of the whole sweep."""
+    wanted = missing(home) or home.graph.trainings
+    settled = packing.settled(home.experiment, home.pool, arrays.largest(wanted))
+    return sbatch.chain(settled, home.root.resolve(), wanted)
+
+
+def _limits(home: Home) -> Finding:
+    """How many jobs the user may have in the queue; what does not fit is submitted by the last job of those that do."""
+    room, wanted = limits.room(home.experiment.cluster), sum(max(1, len(job.elements)) for job in _chain(home))
+    if room is None or room >= wanted:
+        return Finding("submit limit", "ok", f"{wanted} jobs, {'no limit' if room is None else f'room for {room}'}")
+    said = f"{wanted} jobs, and SLURM takes {room} more of yours now"
+    if room < LEAST_ROOM:
+        return Finding("submit limit", "wrong", said, f"wait until {LEAST_ROOM} fit, or another cluster.qos or account")
+    return Finding("submit limit", "warning", said, "as many as fit are submitted; the last of them submits the rest")
+
+
 def _times(home: Home) -> Finding:
-    """The time limit against what the dense run predicts; without one, a cell goes on in another turn."""
-    limit, predicted = seconds_of(home.experiment.cluster.time_limit), arrays.predicted_limit(home)
-    if limit is None or not predicted:
+    """Time limits against what starting takes, and against what the dense run predicts."""
+    cluster = packing.settled(home.experiment, home.pool, arrays.largest(home.graph)).cluster
+    default = queue.default_time(cluster.partition)
+    for field, limit in (("dense_time_limit", cluster.dense_time_limit), ("time_limit", sbatch.element_limit(cluster))):
+        seconds = seconds_of(limit or default)
+        left = seconds - cluster.warning_seconds if seconds else START_SECONDS
+        if left < START_SECONDS:
+            where = f"cluster.{field}" if limit else f"the partition's default, as cluster.{field} is empty"
+            said = f"{max(0, left)} s pass before a job is warned that its time is up ({where}: {seconds} s)"
+            remedy = f"{START_SECONDS} s more than cluster.warning_seconds: a job loads and compiles first"
+            return Finding("time limit", "wrong" if left < LEAST_SECONDS else "warning", said, remedy)
+    asked, predicted = seconds_of(sbatch.element_limit(cluster)), arrays.predicted_limit(home)
+    if asked is None or not predicted:
         said = f"{predicted} minutes predicted" if predicted else "the partition's, at first"
         return Finding("time limit", "ok", said)
-    if limit < 60 * int(predicted) / 1.5:
-        remedy = f"cluster.time_limit of {predicted} minutes, or none: it is predicted"
-        return Finding("time limit", "warning", "cells will need several turns", remedy)
-    return Finding("time limit", "ok", f"{home.experiment.cluster.time_limit}, {predicted} minutes predicted")
+    if asked < 60 * int(predicted) / 1.5:
+        remedy = "a longer cluster.time_limit, or none: it is predicted"
+        return Finding("time limit", "warning", f"{predicted} minutes predicted: several turns", remedy)
+    return Finding("time limit", "ok", f"{cluster.time_limit}, {predicted} minutes predicted")
 
 
 def _nodes(home: Home) -> Finding:
     """A file written here is seen on a node, which has Python and this program."""
+    cluster = home.experiment.cluster
     with _trial(home) as path:
         words = ["srun", "--nodes=1", "--ntasks=1", f"--immediate={TURN_SECONDS}", "--time=1", "--quiet"]
-        words += [f"--partition={home.experiment.cluster.partition}"] if home.experiment.cluster.partition else []
+        words += [f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))]
+        words += [option for option in cluster.options if option.partition("=")[0] in WHERE]
         code = f"import sweep, pathlib; print(pathlib.Path({str(path.resolve())!r}).read_text())"
         try:
             done = subprocess.run([*words, sys.executable, "-c", code], capture_output=True, text=True, check=False,
@@ -257,12 +290,12 @@ class _trial:
     def __init__(self, home: Home) -> None:
         try:
             handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
+            self.path = Path(name)
+            with open(handle, "wb") as f:
+                f.write(b"seen")
         except OSError as error:
             raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
                           "(--results)") from None  # fmt: skip
-        os.write(handle, b"seen")
-        os.close(handle)
-        self.path = Path(name)
 
     def __enter__(self) -> Path:
         return self.path

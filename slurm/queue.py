@@ -29,33 +29,36 @@ class Seen:
     state: str  # PENDING, RUNNING, COMPLETED, …
     reason: str = ""  # why it waits
     node: str = ""
+    script: str = ""  # the batch script that was submitted, where squeue shows it
 
     @property
     def live(self) -> bool:
         return self.state in LIVE
 
 
-def ask(elements: Iterable[str]) -> dict[str, Seen]:
-    """Those of the jobs and array elements that SLURM knows of.
+def listing() -> list[Seen]:
+    """Return every job and array element that squeue shows, whoever submitted it: a results folder may have two owners.
 
-    squeue is the truth about what lives, whoever submitted it: a results folder may have two owners. Accounting lags
-    behind it and calls a requeued task failed for seconds, so it is asked, once for all, only about what squeue has
-    forgotten.
+    Jobs that ended within the last minutes are among them.
+    """
+    shown = output(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N|%o"])
+    return [one for line in shown.splitlines() for one in _elements(*line.split("|", 4))]
+
+
+def ask(elements: Iterable[str], listed: Iterable[Seen] | None = None) -> dict[str, Seen]:
+    """Return what SLURM knows of these jobs and array elements, by number.
+
+    squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so it
+    is asked, once for all, only about what squeue has forgotten. `listed`: the answer of squeue, if it is at hand.
     """
     wanted = set(elements)
     if not wanted:
         return {}
-    listed = _output(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"])
-    seen = {
-        one.job: one
-        for job, state, reason, node in (line.split("|") for line in listed.splitlines())
-        for one in _elements(job, state, reason, node)
-        if one.job in wanted
-    }
-    forgotten = {_parent(job) for job in wanted - set(seen)}
+    seen = {one.job: one for one in (listing() if listed is None else listed) if one.job in wanted}
+    forgotten = {parent_of(job) for job in wanted - set(seen)}
     if forgotten:
         try:
-            ended = _output(["sacct", "--noheader", "--parsable2", "--allocations", "--allusers",
+            ended = output(["sacct", "--noheader", "--parsable2", "--allocations", "--allusers",
                              "--format=JobID,State,NodeList", f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
         except Refused:  # accounting is off: what squeue has forgotten has ended
             return seen
@@ -66,80 +69,73 @@ def ask(elements: Iterable[str]) -> dict[str, Seen]:
     return seen
 
 
+def under(folder: Path, listed: Iterable[Seen]) -> dict[str, list[Seen]]:
+    """Return the jobs that wait or run and whose batch script lies under a folder: their elements, by job number."""
+    found: dict[str, list[Seen]] = {}
+    for one in listed:
+        if one.live and one.script.startswith(f"{folder}/"):
+            found.setdefault(parent_of(one.job), []).append(one)
+    return found
+
+
+def batch_script(job: str) -> str:
+    """Return the batch script of a job as it was submitted."""
+    return output(["scontrol", "write", "batch_script", job, "-"])
+
+
 def test(script: str, options: Sequence[str]) -> None:
     """Whether SLURM would take the job; nothing is submitted."""
-    _output(["sbatch", "--test-only", *options, script])
+    output(["sbatch", "--test-only", *options, script])
 
 
 def cancel(jobs: Iterable[str]) -> None:
     if wanted := sorted(jobs):
-        _output(["scancel", *wanted])
+        output(["scancel", *wanted])
 
 
 def set_time_limit(job: str, limit: str) -> None:
     """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
-    _output(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
+    output(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
 
 
 def set_dependency(job: str, clause: str) -> None:
     """Of a job that waits."""
-    _output(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
+    output(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
 
 
 def max_array_size() -> int:
     """Indices of an array lie under it."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _output(["scontrol", "show", "config"]), re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", output(["scontrol", "show", "config"]), re.MULTILINE)
     if not found:
         raise Refused("scontrol show config: no MaxArraySize in its answer")
     return int(found[1])
 
 
+def default_time(name: str) -> str:
+    """Return the time limit of a job of this partition (empty: of the default one) that asks for none; 0: no limit."""
+    fields = partition(name)
+    found = fields.get("DefaultTime", "NONE")
+    found = fields.get("MaxTime", "UNLIMITED") if found == "NONE" else found
+    return "0" if found == "UNLIMITED" else found
+
+
 @cache
-def default_time(partition: str) -> str:
-    """The time limit of a job of this partition (of the default one) that asks for none; 0 where there is none."""
-    try:
-        shown = _output(["scontrol", "--oneliner", "show", "partition", *([partition] if partition else [])])
-    except Refused:  # no such partition: sbatch says so better
-        return "0"
+def partition(name: str) -> dict[str, str]:
+    """Return what SLURM says of a partition, of the default one where none is named; nothing where there is no such."""
+    try:  # of several, separated by commas, a job may get any
+        shown = output(["scontrol", "--oneliner", "show", "partition", *([name.partition(",")[0]] if name else [])])
+    except Refused:  # sbatch says so better
+        return {}
     for line in shown.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
-        if partition or fields.get("Default") == "YES":
-            found = fields.get("DefaultTime", "NONE")
-            found = fields.get("MaxTime", "UNLIMITED") if found == "NONE" else found
-            return "0" if found == "UNLIMITED" else found
+        if name or fields.get("Default") == "YES":
+            return fields
     raise Refused("cluster.partition: this SLURM has no default partition; expected the name of one")
 
 
-def submit_limit(qos: str) -> int | None:
-    """How many jobs this user may have in the queue; None where no limit is kept."""
-    questions = [["assoc", f"user={_user()}", "format=MaxSubmitJobs"]]
-    questions += [["qos", f"name={qos}", "format=MaxSubmitJobsPerUser"]] if qos else []
-    try:
-        rows = "\n".join(_output(["sacctmgr", "--noheader", "--parsable2", "show", *words]) for words in questions)
-    except Refused:  # accounting is off
-        return None
-    return min((int(row) for row in rows.split() if row.isdigit()), default=None)
-
-
-def waiting_or_running() -> int:
-    """This user's jobs in the queue, every array element counted."""
-    return len(_output(["squeue", "--me", "--noheader", "--array", "--format=%i"]).splitlines())
-
-
-def of_folder(folder: Path) -> set[str]:
-    """Jobs in the queue, whoever submitted them, whose script lies under it; arrays as a whole."""
-    listed = _output(["squeue", "--noheader", "--format=%F|%o"])
-    pairs = (line.partition("|") for line in listed.splitlines())
-    return {job for job, _, script in pairs if script.startswith(f"{folder}/")}
-
-
-def _user() -> str:
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_name
-
-
-def _output(command: Sequence[str]) -> str:
+def output(command: Sequence[str]) -> str:
+    """Return what a program of SLURM prints; raise Refused with what it says where it will not, Silent where nobody
+    answers."""
     # inside a job, its own SLURM_… would become defaults of the jobs it submits
     clean = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:
@@ -161,11 +157,12 @@ def refusal(program: str, text: str) -> Exception:
     return Refused(f"{program}: {said}")
 
 
-def _parent(job: str) -> str:
+def parent_of(job: str) -> str:
+    """Return the number of the job that an array element belongs to."""
     return job.partition("_")[0]
 
 
-def _elements(job: str, state: str, reason: str, node: str) -> list[Seen]:
+def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Seen]:
     """One line may stand for many waiting elements: 17_[0-2,5%4].
 
     >>> [one.job for one in _elements("17_[0-2,5%4]", "PENDING", "", "")]
@@ -173,9 +170,9 @@ def _elements(job: str, state: str, reason: str, node: str) -> list[Seen]:
     """
     parent, _, rest = job.partition("_")
     if not rest.startswith("["):
-        return [Seen(job, state, reason, node)]
+        return [Seen(job, state, reason, node, script)]
     out = []
     for part in rest.strip("[]").partition("%")[0].split(","):
         low, _, high = part.partition("-")
-        out += [Seen(f"{parent}_{i}", state, reason, node) for i in range(int(low), int(high or low) + 1)]
+        out += [Seen(f"{parent}_{i}", state, reason, node, script) for i in range(int(low), int(high or low) + 1)]
     return out

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
+from sweep.experiment.checks import seconds_of
 from sweep.files import write_text
 from sweep.graph.training import Training
 from sweep.training.schedule import groups_of, most_devices
@@ -155,8 +156,9 @@ def commands(folder: Path, jobs: Sequence[Job]) -> str:
     return "\n".join(lines)
 
 
-def _pattern(log: Path) -> str:
-    """A log for --output, where `%a` is the index: the folder's own % are doubled, and a backslash ends all of that."""
+def log_pattern(log: Path) -> str:
+    """Return a log for --output, where `%a` is the index: the folder's own % are doubled, and a backslash, which ends
+    all of that, is refused."""
     if "\\" in str(log) or "\n" in str(log):
         raise Refused(
             f"{log.parent!s}: SLURM takes no backslash and no line break in the name of a log; move the results"
@@ -214,7 +216,7 @@ def _array(
     elements = [[training.name for training in part[i::count]] for i in range(count)]  # long and short ones together
     last = count - 1
     throttle = "" if dense else f"%{together(cluster)}"
-    limit = cluster.dense_time_limit if dense else cluster.time_limit
+    limit = cluster.dense_time_limit if dense else element_limit(cluster)
     options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
     gpus = gpus_of(experiment, cells=not dense)
     word = '"$task"' if count == len(part) else "$task"  # several names are several words
@@ -293,7 +295,7 @@ def _script(
         f"--signal=B:USR1@{cluster.warning_seconds}",
         "--requeue",
         "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={_pattern(logs / log)}",
+        f"--output={log_pattern(logs / log)}",
         *cluster.options,
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
@@ -307,8 +309,30 @@ def _script(
     return "\n".join([*lines, "set -eo pipefail", *cluster.setup, f"exec lottery supervise {command}"]) + "\n"
 
 
+def elements_in(script: str) -> list[list[str]]:
+    """Return the trainings that the script of an array lists, by array element; nothing where it is no such script.
+
+    >>> elements_in("tasks=(\\n    dense-seed0-1a\\n    'a b'\\n)\\ntask=…")
+    [['dense-seed0-1a'], ['a', 'b']]
+    """
+    _, found, rest = script.partition("tasks=(\n")
+    return [shlex.split(line)[0].split() for line in rest.partition("\n)")[0].splitlines()] if found else []
+
+
 def _lottery(experiment: Experiment) -> str:
     return f"{experiment.cluster.container} lottery".strip()
+
+
+def element_limit(cluster: Cluster) -> str:
+    """Return the time limit of an array element: that of one training, times as many as it carries one after the other.
+
+    >>> element_limit(Cluster(time_limit="1:00:00", trainings_per_task=8, trainings_per_gpu=4))
+    '120'
+    """
+    carried, at_a_time = cluster.trainings_per_task, cluster.trainings_per_gpu
+    assert carried != "auto" and at_a_time != "auto", "slurm.packing settles it"
+    in_a_row, seconds = -(-carried // at_a_time), seconds_of(cluster.time_limit)
+    return cluster.time_limit if in_a_row == 1 or seconds is None else str(-(-seconds * in_a_row // 60))
 
 
 def _time(limit: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from slurm import jobs, queue, sbatch
@@ -25,22 +26,27 @@ def states(home: Home) -> Standing:
 
     SLURM first and files second: a task that ends in between is then seen to be done.
     """
-    numbers, lacking = jobs.elements(home), home.missing_points()
+    lacking, submitted = home.missing_points(), bool(jobs.elements(home))
+    if not submitted and not (home.root / "slurm").is_dir():  # never submitted, and no script to submit by hand
+        return Standing(states_of_files(home, lacking))
+    try:
+        listed = queue.listing()
+        numbers = jobs.elements(home, listed)
+        single, wanted = set(sbatch.SINGLE), {training.slug for training in missing(home)}
+        open_ = {task for task in numbers if task in single or task in wanted}
+        seen = queue.ask((number for task in open_ for number in numbers[task]), listed)
+    except (queue.Silent, Refused) as error:
+        silence = f"SLURM does not answer, this is from the files alone ({error})" if submitted else ""
+        return Standing(states_of_files(home, lacking), silence=silence)
     if not numbers:
         return Standing(states_of_files(home, lacking))
-    single, wanted = set(sbatch.SINGLE), {training.slug for training in missing(home)}
-    open_ = {task for task in numbers if task in single or task in wanted}
-    try:
-        seen = queue.ask(number for task in open_ for number in numbers[task])
-    except (queue.Silent, Refused) as error:
-        silence = f"SLURM does not answer, this is from the files alone ({error})"
-        return Standing(states_of_files(home, lacking), silence=silence)
+    carried = Counter(number for its in numbers.values() for number in its)
     chain = {part: _job(part, numbers[part], seen) for part in sbatch.SINGLE if part in numbers}
     rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
     ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
     tasks = []
     for one in states_of_files(home, lacking):  # in the order of the plan: parents come first
-        tasks.append(_merged(home, one, numbers.get(one.task, ()), seen, ended, rest))
+        tasks.append(_merged(home, one, numbers.get(one.task, ()), seen, ended, rest, carried))
         if tasks[-1].state in ("failed", "lost"):
             ended[one.task] = tasks[-1]
     running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
@@ -48,13 +54,18 @@ def states(home: Home) -> Standing:
 
 
 def _merged(
-    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], ended: dict[str, State], rest: bool
-) -> State:
-    """`ended`: what came before it and did not succeed."""
+    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], ended: dict[str, State], rest: bool,
+    carried: Counter[str],
+) -> State:  # fmt: skip
+    """Return the state of a training from its files and from SLURM. `ended`: what came before it and did not succeed;
+    `carried`: how many trainings an array element has."""
     if one.state == "done":
         return one
     found = [seen[number] for number in numbers if number in seen]
     if live := _live(one, found):
+        packed = carried[next(each.job for each in reversed(found) if each.live)] > 1
+        if live.state == "running" and packed and one.state == "waiting":  # its element runs, and has others first
+            return replace(one, note=f"waits for its turn in a job {live.note}")
         return live
     if one.state in ("failed", "running", "skipped"):  # it said why itself; or it runs here, outside of SLURM
         return one

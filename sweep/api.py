@@ -19,6 +19,7 @@ from typing import Any
 
 from slurm import arrays, preflight, status
 from slurm.arrays import Slurm
+from slurm.cancel import cancel
 from slurm.local import Local, places
 from sweep.errors import Refused
 from sweep.experiment import Experiment
@@ -72,8 +73,11 @@ class Sweep:
         return Slurm(wait=True, quiet=quiet).waited(self._opened)
 
     def cancel(self, *tasks: str) -> list[str]:
-        """What waits or runs on SLURM, or these tasks of it; those that did."""
-        return arrays.cancel(self.home, tasks or None)
+        """Cancel what waits or runs on SLURM, or these tasks of it, and return what was cancelled.
+
+        A training that another experiment under way wants too is left alone.
+        """
+        return cancel(self.home, tasks).gone
 
     def status(self) -> Table:
         """Where every training stands: from files, and from SLURM where it was submitted."""

@@ -1,6 +1,7 @@
 """What ends a command with one clear line instead of a traceback."""
 
 import reprlib
+import shlex
 from typing import Any
 
 _BRIEFLY = reprlib.Repr()
@@ -38,3 +39,12 @@ class Superseded(Interrupted):
 
 class Busy(Exception):
     """Another process trains this now."""
+
+
+def command(*words: object) -> str:
+    """Return a `lottery` command as a shell reads it, so that a person can paste it whatever a folder is called.
+
+    >>> command("status", "a $(b)", "--watch")
+    "lottery status 'a $(b)' --watch"
+    """
+    return shlex.join(["lottery", *map(str, words)])

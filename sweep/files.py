@@ -43,7 +43,7 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         if not first or link(beside, path) is None:
             os.replace(beside, path)
     except OSError as error:
-        raise _named(error, path) from None
+        raise named(error, path) from None
     finally:
         beside.unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ def link(beside: Path, path: Path) -> bool | None:
     return True
 
 
-def _named(error: OSError, path: Path) -> OSError:
+def named(error: OSError, path: Path) -> OSError:
     """Of a full disk, which file: the system does not say that, and HDF5 says it in a page of its own words."""
     return OSError(error.errno, os.strerror(error.errno), str(path)) if error.errno in FULL else error
 
@@ -235,7 +235,7 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
             f.flush()
             os.fsync(f.fileno())
     except OSError as error:
-        raise _named(error, path) from None
+        raise named(error, path) from None
 
 
 def trim_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:

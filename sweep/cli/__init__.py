@@ -38,7 +38,7 @@ COMMANDS: dict[Group, dict[str, Any]] = {
         "weights": weights.weights,
     },
     CLUSTER: {
-        "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel, "sbatch": cluster.sbatch_,
+        "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
         "rescue": cluster.rescue_, "supervise": cluster.supervise_,
     },
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app},
@@ -73,7 +73,8 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
         return 141
     except OSError as error:
-        return _end(f"{error.filename or error}: {error.strerror or type(error).__name__}", 2)
+        where = f"{error.filename}: " if error.filename else ""
+        return _end(f"{where}{error.strerror or error or type(error).__name__}", 2)
     except MemoryError:
         return _end("out of memory; expected a smaller network, image or list", 2)
     except Interrupted as error:

@@ -9,11 +9,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm import arrays, jobs, sbatch, status
+from slurm.cancel import cancel
 from slurm.rescue import rescue
 from slurm.supervise import supervise
 from sweep.cli.completion import trainings
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
-from sweep.errors import Refused
+from sweep.errors import Refused, command
 from sweep.graph.state import missing
 from sweep.progress import console
 from sweep.work.fitting import fitting
@@ -26,8 +27,8 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
     """
     if missing(described := read_home(experiment, overrides, results)):
         fitting(described.experiment)
+    chain = arrays.preview(described)  # what it refuses is refused before a folder is made
     home = open_home(experiment, overrides, results)
-    chain = arrays.preview(home)
     if not chain:
         console.print("nothing is missing")
         return 0
@@ -76,7 +77,7 @@ def retry(
     home = open_home(str(folder), (), results)
     cells = tuple(home.training(cell).slug for cell in cells)
     if not jobs.own(home):
-        raise Refused(f"{home.root}: was never submitted; lottery sweep {experiment} tries again what failed")
+        raise Refused(f"{home.root}: was never submitted; {command('sweep', experiment)} tries again what failed")
     standing = status.states(home)
     if standing.silence:
         raise Refused(standing.silence)
@@ -93,15 +94,29 @@ def retry(
     return 0
 
 
-def cancel(experiment: ExperimentName, *cells: TrainingName, results: Results = RESULTS) -> int:
-    """Cancel the jobs of a sweep that wait or run, or those of the cells named. What is done stays.
+def cancel_(
+    experiment: ExperimentName,
+    *cells: TrainingName,
+    earlier: Annotated[
+        bool, Parameter(help="Only jobs of an earlier plan, which the experiment no longer asks for")
+    ] = False,
+    all_: Annotated[
+        bool, Parameter(name="--all", help="Also trainings that another experiment under way wants")
+    ] = False,
+    results: Results = RESULTS,
+) -> int:
+    """Cancel the jobs of a sweep that wait or run, or those of the trainings named. What is done stays.
 
+    A training that another experiment under way wants too is left alone.
     Example: lottery cancel cifar10_resnet20
     """
     home = read_home(experiment, (), results)
-    cells = tuple(home.training(cell).slug for cell in cells)
-    gone = arrays.cancel(home, cells or None)
-    console.print(f"cancelled: {', '.join(gone)}" if gone else "nothing waits or runs")
+    found = cancel(home, tuple(home.training(cell).slug for cell in cells), earlier, all_)
+    console.print(f"cancelled: {', '.join(sorted(found.gone))}" if found.gone else "nothing to cancel waits or runs")
+    for name, words in found.left.items():
+        console.print(f"left alone, because {name} wants them too: {', '.join(sorted(words))} (--all cancels them)")
+    if found.shared:
+        console.print(f"left alone, because trainings that were not named share their jobs: {', '.join(found.shared)}")
     return 0
 
 
@@ -119,7 +134,7 @@ def logs(
     home = read_home(experiment, (), results)
     path = jobs.log_of(home, cell)
     if not path.exists():
-        raise Refused(f"{cell}: no log; it was not submitted, or has not begun (lottery status {experiment})")
+        raise Refused(f"{cell}: no log; it was not submitted, or has not begun ({command('status', experiment)})")
     with open(path, errors="replace") as f:
         while True:
             sys.stdout.write(f.read())

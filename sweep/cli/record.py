@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
+from sweep.errors import command
 from sweep.graph.record import record as write_record
 from sweep.progress import console
 from sweep.report import write_report
@@ -35,6 +36,6 @@ def record(
     page.unlink()  # the largest of all, and drawn again in seconds
     console.print(
         f"{found.trainings} trainings and {found.masks} masks, {found.bytes / 1e6:.1f} MB without weights, in {to}; "
-        f"lottery report {there.root} draws the page"
+        f"{command('report', there.root)} draws the page"
     )
     return 0

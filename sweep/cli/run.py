@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from slurm import arrays, preflight, sbatch
 from slurm.arrays import Slurm
 from slurm.backend import Backend
+from slurm.cancel import earlier_plan
 from slurm.local import Local, places
 from slurm.mpi import Mpi, world
 from sweep.cli import show
@@ -22,7 +23,7 @@ from sweep.cli.plan import scripts
 from sweep.cli.say import failed, method
 from sweep.data import WANTED, place_of
 from sweep.data.folder import left_out
-from sweep.errors import Refused
+from sweep.errors import Refused, command
 from sweep.experiment import Cluster, Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
@@ -190,7 +191,7 @@ def _say_settings_stay(home: Home) -> None:
     changed = asked(experiment_file.load(on_record)) != asked(home.experiment)
     if changed and (live := arrays.live_jobs(home)):
         console.print(f"cluster: was changed; what the {len(live)} jobs in the queue asked SLURM for stays as it was "
-                      f"(lottery cancel {home.root} and sweep again to change it)")  # fmt: skip
+                      f"({command('cancel', home.root)} and sweep again to change it)")  # fmt: skip
 
 
 def _check_data(home: Home) -> None:
@@ -206,11 +207,15 @@ def _check_data(home: Home) -> None:
 def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
     """On SLURM the last job of the chain writes the report."""
     Runs(home.pool).refuse_replaced(*home.graph)
+    if former := earlier_plan(home):
+        console.print(f"of an earlier plan of this experiment {len(former)} trainings still wait or run "
+                      f"({', '.join(former[:3])}{', …' if len(former) > 3 else ''}); "
+                      f"{command('cancel', home.root, '--earlier')} ends them")  # fmt: skip
     status = failed(slurm.run(home))
     if slurm.wait:
         show.write_and_list(home, quiet)
     elif not quiet:
-        console.print(f"follow it: lottery status {home.root} --watch")
+        console.print(f"follow it: {command('status', home.root, '--watch')}")
     return status
 
 

@@ -20,7 +20,7 @@ from slurm.status import states as where_it_stands
 from sweep import progress
 from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.cli.masks import summary
-from sweep.errors import Refused
+from sweep.errors import Refused, command
 from sweep.experiment import END
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs
@@ -121,7 +121,7 @@ def report(
     """
     home = read_home(experiment, overrides, results)
     if not (home.root / "experiment.yaml").exists():
-        raise Refused(f"{home.root}: nothing there yet; lottery sweep {experiment} makes it")
+        raise Refused(f"{home.root}: nothing there yet; {command('sweep', experiment)} makes it")
     if json_:
         from sweep.graph.results import collect
 
@@ -182,7 +182,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
     console.print("\n".join(line for line in said if line))
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
-        console.print(f"{len(open_)} of {len(rows)} trainings are not done: lottery status {home.root}")
+        console.print(f"{len(open_)} of {len(rows)} trainings are not done: {command('status', home.root)}")
     console.print("report:", *map(str, paths), sep="\n  ")
 
 

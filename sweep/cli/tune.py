@@ -13,7 +13,7 @@ from rich.table import Table
 from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
-from sweep.errors import Refused
+from sweep.errors import Refused, command
 from sweep.graph.home import Home
 from sweep.progress import console
 from sweep.progress import show as show_table
@@ -138,7 +138,7 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
             number = launch.submit(job, made.root.resolve(), made.experiment.cluster, after="")
             jobs.record(home, job, number, array=len(trials) > 1)
     console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
-    console.print(f"what became of them: lottery tune {made.root} --show")
+    console.print(f"what became of them: {command('tune', made.root, '--show')}")
     return 0
 
 
@@ -176,5 +176,5 @@ def _tell(made: Tuning, as_json: bool) -> int:
         table.add_row(" ".join(one.trial), f"{one.state} {one.note}".strip(), value, one.folder.name)
     show_table(table)
     if found and found[0].value is not None:
-        console.print(f"best: {' '.join(found[0].trial)}\nsweep it: lottery sweep {found[0].folder}")
+        console.print(f"best: {' '.join(found[0].trial)}\nsweep it: {command('sweep', found[0].folder)}")
     return 0

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
     """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
     before = read(folder)
     if before is not None and alive_elsewhere(folder, before):
-        raise Busy(f"{_named(folder)}: process {before.pid} on {before.host} trains it now")
+        raise Busy(f"{_named(folder)}: process {before.pid} on {before.host} trains it since {_when(before.began)}, "
+                   f"last sign of life {_when(_touched(folder))}")  # fmt: skip
     reached = _reached(folder)
     further = before is None or before.reached != reached
     claim = Claim(
@@ -137,7 +139,30 @@ def alive_elsewhere(folder: Path, claim: Claim) -> bool:
     here = works(folder, claim)
     if here is not None:
         return here and claim.pid != os.getpid()
-    return time.time() - _touched(folder) < STALE_SECONDS
+    return _moves(folder)
+
+
+_STILL: dict[Path, tuple[float, float]] = {}  # of a claim from the future: its time, and when this process first saw it
+
+
+def _moves(folder: Path) -> bool:
+    """Whether a claim was touched within STALE_SECONDS.
+
+    The age of one whose time lies in the future says nothing: another machine's clock is off. It counts as alive until
+    it has not moved for as long under the eyes of this process.
+    """
+    touched = _touched(folder)
+    if touched - time.time() < STALE_SECONDS:
+        return time.time() - touched < STALE_SECONDS
+    if _STILL.get(folder, (0.0, 0.0))[0] != touched:
+        _STILL[folder] = touched, time.monotonic()
+    return time.monotonic() - _STILL[folder][1] < STALE_SECONDS
+
+
+def answers(folder: Path, claim: Claim) -> bool:
+    """Whether its process works on it, as far as can be told from here: seen, or its claim was touched just now."""
+    here = works(folder, claim)
+    return here if here is not None else abs(time.time() - _touched(folder)) < STALE_SECONDS
 
 
 @contextmanager
@@ -178,6 +203,10 @@ def works(folder: Path, claim: Claim) -> bool | None:
 def _named(folder: Path) -> str:
     """By the training, also where it is trained again in a folder within its own."""
     return folder.name if folder.parent.name == "trainings" else folder.parent.name
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
 
 
 def _touched(folder: Path) -> float:

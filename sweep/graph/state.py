@@ -48,7 +48,7 @@ def state_of(home: Home, training: Training, lacking: Sequence[Point] = ()) -> S
     if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
     left = (epochs - epoch) * median(map(_seconds, lines)) if lines else None
-    if begun and claim.works(place, begun):
+    if begun and claim.answers(place, begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (place / "checkpoint.h5").exists():
         return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from slurm import preflight
+from slurm import preflight, queue
 from sweep import files
 from sweep.experiment import Cluster, Track
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests import made_up
-from tests.sleeping import SMALL
+from tests.sleeping import SMALL, evenly, sleeping, submit
 from tests.slurm_cluster import until
 from tests.sweeping import lottery
 
@@ -136,3 +137,83 @@ def test_where_slurm_takes_it_and_a_node_sees_the_folder_all_is_well(slurm, tmp_
     monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")
     assert preflight._nodes(home).state == "wrong"
     until(lambda: not slurm.queue())
+
+
+LIMITS = {  # where SLURM keeps a limit on jobs in the queue → what sets it, and what takes it back
+    "the user's association": ("user {me} set MaxSubmitJobs={n}", "user {me} set MaxSubmitJobs=-1"),
+    "the account, for all its users": ("account lab set GrpSubmitJobs={n}", "account lab set GrpSubmitJobs=-1"),
+    "the default QOS, for a user": (
+        "qos normal set MaxSubmitJobsPerUser={n}",
+        "qos normal set MaxSubmitJobsPerUser=-1",
+    ),
+    "the default QOS, for all": ("qos normal set GrpSubmitJobs={n}", "qos normal set GrpSubmitJobs=-1"),
+}
+
+
+@pytest.mark.parametrize("place", LIMITS)
+def test_a_limit_on_jobs_in_the_queue_is_foreseen_and_as_many_as_fit_are_submitted(place, slurm, tmp_path):
+    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)), quantiles=evenly(6))
+
+    def set_to(words: str, n: int = 0) -> None:
+        slurm.run("sacctmgr", "-i", "modify", *words.format(me=getpass.getuser(), n=n).split())
+
+    set_to(LIMITS[place][0], 8)
+    try:
+        one = found(home, "submit limit", on_slurm=True)
+        assert (one.state, one.found) == ("warning", "14 jobs, and SLURM takes 8 more of yours now"), one
+        submit(file, home)
+        assert len(slurm.queue()) == 8
+        one = found(home, "submit limit", on_slurm=True)
+        assert one.state == "wrong" and "takes 0 more" in one.found
+    finally:
+        set_to(LIMITS[place][1])
+        slurm.clear()
+
+
+def test_no_workload_key_is_sent_that_the_site_would_refuse(slurm, tmp_path):
+    slurm.set(AccountingStorageEnforce="associations,limits,qos,wckeys", TrackWCKey="yes")
+    try:
+        file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+        one = found(home, "submission", on_slurm=True)
+        known = one.state == "ok"
+        submit(file, home, status=0 if known else 2)  # what check says is what happens
+        (key,) = set(slurm.run("squeue", "--noheader", "--format=%w").split()) or {""}
+        assert "submitit" not in key
+        other = dataclasses.replace(home.experiment.cluster, options=("--wckey=nobody",))
+        one = found(on_cluster(tmp_path / "other", other), "submission", on_slurm=True)
+        assert one.state == "wrong" and "wckey" in one.found.lower(), one
+    finally:
+        slurm.clear()
+        slurm.set(AccountingStorageEnforce="associations,limits,qos", TrackWCKey="no")
+
+
+TIMES = {
+    "a minute after the warning": (Cluster(time_limit="3"), "warning", "cluster.time_limit: 180 s"),
+    "too short to start": (Cluster(dense_time_limit="2:10"), "wrong", "cluster.dense_time_limit: 130 s"),
+    "long enough": (Cluster(time_limit="10", dense_time_limit="10"), "ok", "the partition's"),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_a_time_limit_under_what_starting_takes_is_found(case, slurm, tmp_path):
+    cluster, state, said = TIMES[case]
+    one = found(on_cluster(tmp_path, cluster), "time limit", on_slurm=True)
+    assert one.state == state and said in one.found, one
+
+
+def test_the_partition_s_own_time_limit_is_looked_at_where_none_is_asked_for(slurm, tmp_path):
+    slurm.run("scontrol", "update", "PartitionName=gpu", "DefaultTime=2")
+    queue.partition.cache_clear()
+    try:
+        one = found(on_cluster(tmp_path, Cluster()), "time limit", on_slurm=True)
+        assert one.state == "wrong" and "the partition's default, as cluster.dense_time_limit is empty: 120 s" in one.found
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=gpu", "DefaultTime=NONE")
+        queue.partition.cache_clear()
+
+
+def test_a_node_is_asked_for_with_the_account_and_the_qos_of_the_jobs(slurm, tmp_path):
+    one = found(on_cluster(tmp_path, Cluster(account="nobody")), "nodes", on_slurm=True)
+    assert one.state == "wrong" and "account" in one.found.lower()
+    one = found(on_cluster(tmp_path, Cluster(qos="nowhere")), "nodes", on_slurm=True)
+    assert one.state == "wrong" and "qos" in one.found.lower()

@@ -71,7 +71,7 @@ def test_a_job_does_not_hand_its_own_settings_on(program, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/somewhere")
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     program("sbatch", "").write_text("#!/bin/sh\nenv\n")
-    told = [queue._output(["sbatch"])]
+    told = [queue.output(["sbatch"])]
     with launch.without_own_job():  # where submitit calls sbatch
         told.append(subprocess.run(["sbatch"], capture_output=True, text=True, check=True).stdout)
     for each in told:
