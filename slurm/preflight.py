@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -276,7 +277,7 @@ def _nodes(home: Home) -> Finding:
     if done.returncode == 0 and done.stdout.strip() == "seen":
         return Finding("nodes", "ok", "a node sees this folder and has this program")
     said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-    if "Unable to allocate" in done.stderr or "immediate" in done.stderr.lower():
+    if re.search("busy|immediate|expired|temporarily", done.stderr, re.IGNORECASE):
         return Finding("nodes", "warning", f"not tried: no node is free now ({said})", "run it again later")
     return Finding("nodes", "wrong", said, "results and installation in a folder that all nodes see")
 

@@ -62,7 +62,10 @@ def test_jobs_of_an_earlier_plan_are_said_by_sweep_and_reached_by_cancel(slurm, 
     submit(file, home)
     until(lambda: in_state(home, "running") == {"dense-seed0"})
     again = submit(file, home, "recipe.epochs=5").stdout
-    assert "of an earlier plan of this experiment 2 trainings still wait or run (dense-seed0, ticket-q0.5-k0-seed0)" in again
+    assert (
+        "of an earlier plan of this experiment 2 trainings still wait or run (dense-seed0, ticket-q0.5-k0-seed0)"
+        in again
+    )
     assert "--earlier ends them" in again
     old = {job.id for job in jobs.own(home) if home.training("dense-seed0").name in job.tasks}
     said = lottery("cancel", home.root, "--earlier").stdout
