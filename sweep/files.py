@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,22 +70,49 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1) + "\n")
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object, sealed by a checksum of its content: a changed digit is then noticed when it is read."""
+    write_text(path, json.dumps(sealed(value), indent=1) + "\n")
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with its checksum as the last key."""
+    plain = json.loads(json.dumps(value))  # as it will be read: keys are text, tuples are lists
+    return plain | {CHECKSUM: seal_of(plain)}
+
+
+def seal_of(value: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON object, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def unsealed(found: Any, path: Path, mend: str) -> Any:
+    """Return a JSON object without its checksum; raise Refused where it was changed.
+
+    Versions before 0.3 wrote no checksum; a result of a later one that lacks it was changed.
+    """
+    if not isinstance(found, dict):
+        return found
+    lost = CHECKSUM not in found and re.match(r"0\.[3-9]|[1-9]", str(found.get("version", "")))
+    if lost or (CHECKSUM in found and found.pop(CHECKSUM) != seal_of(found)):
+        raise Refused(f"{path}: changed since it was written (checksum); {mend}")
+    return found
 
 
 # Of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own. A number is a finite one,
 # but where its types are given as (int, float).
 Shape = dict[str, Any]
-COUNT = "a number above 0"
+COUNT, SHARE = "a number above 0", "a number from 0 to 1"
+MEND = "bring it back from a copy, or delete it and run again"
 
 
 def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
+    """Return a JSON object; raise Refused where it was changed since it was written, or is not of this shape."""
     try:
         found = json.loads(path.read_text())
     except (ValueError, RecursionError):
-        raise Refused(f"{path}: not readable as JSON; delete it and run again") from None
-    return checked(found, shape or {}, path)
+        raise Refused(f"{path}: not readable as JSON; {MEND}") from None
+    return checked(unsealed(found, path, MEND), shape or {}, path)
 
 
 def read_json_if_there(path: Path, shape: Shape | None = None) -> dict[str, Any] | None:
@@ -108,17 +136,21 @@ def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str,
         if isinstance(kind, dict):
             checked(value, kind, path, place)
             continue
-        number = kind in (int, float, COUNT)
-        if not (_number(value, above=0.0 if kind == COUNT else -1e15) if number else isinstance(value, kind)):
-            wanted = {str: "text", list: "a list", dict: "an object", COUNT: COUNT}.get(kind, "a number")
+        if not _fits(value, kind):
+            wanted = {str: "text", list: "a list", dict: "an object", int: "a whole number"}.get(kind, "a number")
+            wanted = kind if kind in (COUNT, SHARE) else wanted
             raise Refused(f"{path}: {place} is not {wanted}; another version wrote it, or it is damaged: delete it and "
                           "run again")  # fmt: skip
     return found
 
 
-def _number(value: Any, above: float) -> bool:
-    """Nothing that is written here is as large as that, or not finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and above < value < 1e15
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind. Nothing that is written here is as large as 1e15, or true in place of a number."""
+    if kind in (int, float, COUNT, SHARE):
+        least, most = {COUNT: (1e-15, 1e15), SHARE: (0, 1)}.get(kind, (-1e15, 1e15))
+        types = int if kind is int else int | float
+        return isinstance(value, types) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def write_arrays(
@@ -200,7 +232,7 @@ def read_snapshot(path: Path, network: Network) -> Weights:
         raise Refused(f"{path}: {error}; the file belongs to another network") from None
 
 
-EPOCH = {"epoch": int, "seconds": float, "evaluation_seconds": float}
+EPOCH = {"epoch": int, "seconds": float, "evaluation_seconds": float, "trainings_on_gpu?": COUNT, "devices?": COUNT}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -208,11 +240,12 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return read_lines(folder / "metrics.jsonl", EPOCH, mend)
 
 
-def read_lines(path: Path, shape: Shape | None = None, mend: str = "delete it and run again") -> list[dict[str, Any]]:
+def read_lines(path: Path, shape: Shape | None = None, mend: str = MEND) -> list[dict[str, Any]]:
     """Lines of JSON, without a last one that was cut off while being written."""
     try:
         whole, _, _ = path.read_text().rpartition("\n")
-        return [checked(json.loads(line), shape or {}, path) for line in whole.split("\n") if line]
+        lines = (unsealed(json.loads(line), path, mend) for line in whole.split("\n") if line)
+        return [checked(line, shape or {}, path) for line in lines]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (ValueError, RecursionError):
@@ -224,14 +257,14 @@ def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """One more line of JSON, on the disk when this returns. A last line that a kill or a full disk cut off goes."""
+    """Add a line of JSON with its checksum; it is on the disk when this returns. A last line that was cut off goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "a+b") as f:
             f.seek(0)
             whole = f.read().rfind(b"\n") + 1
             f.truncate(whole)
-            f.write(json.dumps(line).encode() + b"\n")
+            f.write(json.dumps(sealed(line)).encode() + b"\n")
             f.flush()
             os.fsync(f.fileno())
     except OSError as error:
@@ -243,4 +276,4 @@ def trim_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     lines = read_metrics(folder)
     path = folder / "metrics.jsonl"
     if path.exists():
-        write_text(path, "".join(json.dumps(line) + "\n" for line in lines if keep(line)))
+        write_text(path, "".join(json.dumps(sealed(line)) + "\n" for line in lines if keep(line)))

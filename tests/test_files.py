@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 import h5py
@@ -12,7 +13,7 @@ import pytest
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import point
-from sweep.graph.home import Home
+from sweep.graph.home import RESULT, Home
 from sweep.graph.state import states
 from tests import made_up
 from tests.made_up import files_under, refusal
@@ -178,7 +179,7 @@ def test_a_damaged_json_file_is_refused_by_name_in_one_line(tmp_path):
     files.write_json(path, {"test": {"top1": 0.5}})
     assert files.read_json(path) == {"test": {"top1": 0.5}}
     path.write_text(path.read_text()[:-5])
-    assert refusal(lambda: files.read_json(path)) == f"{path}: not readable as JSON; delete it and run again"
+    assert refusal(lambda: files.read_json(path)) == f"{path}: not readable as JSON; {files.MEND}"
 
 
 @pytest.mark.parametrize("name", ["kernel", "threshold"])
@@ -241,3 +242,49 @@ def test_a_line_that_was_cut_off_is_gone_when_the_next_is_written(tmp_path):
     assert files.read_lines(path) == [{"id": 1}]
     files.append_line(path, {"id": 3})
     assert files.read_lines(path) == [{"id": 1}, {"id": 3}]
+
+
+def flipped(text: bytes, place: int, bit: int) -> bytes:
+    return text[:place] + bytes([text[place] ^ (1 << bit)]) + text[place + 1 :]
+
+
+def test_of_every_bit_flipped_in_a_sealed_file_none_goes_unnoticed(tmp_path):
+    """Either the file is refused in one line, or what is read is what was written."""
+    path, value = tmp_path / "result.json", {"test": {"top1": 0.9415, "loss": 0.25}, "kept": 7, "version": "0.3.0"}
+    files.write_json(path, value)
+    whole = path.read_bytes()
+    taken = 0
+    for place in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(flipped(whole, place, bit))
+            try:
+                assert files.read_json(path) == value, (place, bit)
+                taken += 1
+            except Refused as error:
+                assert "\n" not in str(error)
+    assert taken < 0.02 * 8 * len(whole), "white space alone may change"
+
+
+def test_a_changed_line_of_metrics_is_refused_and_an_unsealed_one_of_an_earlier_version_is_read(tmp_path):
+    made_up.epochs(tmp_path, 3)
+    path = tmp_path / "metrics.jsonl"
+    text = path.read_text()
+    assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1, 2, 3]
+    path.write_text(text.replace('"seconds": 2.0', '"seconds": 3.0', 1))
+    assert "changed since it was written" in refusal(lambda: files.read_metrics(tmp_path))
+    path.write_text('{"epoch": 1, "seconds": 1.0, "evaluation_seconds": 0.5}\n')
+    assert len(files.read_metrics(tmp_path)) == 1
+
+
+WRONG_VALUES = {
+    "true for a number": {"test": {"top1": 0.5, "top5": 0.9, "loss": True}},
+    "an accuracy over 1": {"test": {"top1": 1.5, "top5": 0.9, "loss": 1.0}},
+    "half a weight": {"test": {"top1": 0.5, "top5": 0.9, "loss": 1.0}, "kept": 3.5},
+}
+
+
+@pytest.mark.parametrize("case", WRONG_VALUES)
+def test_a_result_with_a_value_that_cannot_be_is_refused_by_every_reader(case, tmp_path):
+    whole = {"validation": {}, "devices": 1, "steps_per_epoch": 100} | WRONG_VALUES[case]
+    (tmp_path / "result.json").write_text(json.dumps(whole))
+    assert str(tmp_path / "result.json") in refusal(lambda: files.read_json(tmp_path / "result.json", RESULT))

@@ -7,6 +7,7 @@ Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -54,6 +55,10 @@ app.register_install_completion_command()
 
 
 def main() -> int:
+    # while a training runs it saves itself; before and after, a closed terminal or a kill ends it all as Ctrl-C does
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup it stays ignored
+            signal.signal(number, signal.default_int_handler)
     try:
         status = app(sys.argv[1:], result_action="return_value", exit_on_error=False, print_error=False) or 0
         sys.stdout.flush()

@@ -138,7 +138,7 @@ def report(
 
 def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | None = None) -> None:
     """Write the report, show its table and say where it is. One that goes elsewhere is not mirrored by wandb."""
-    from sweep.graph.results import collect, results_of
+    from sweep.graph.results import collect, results_of, unsealed_results
     from sweep.report import write_report
     from sweep.tracking.runs import track_report
 
@@ -180,6 +180,9 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         rule(margin) if found else "",
     ]
     console.print("\n".join(line for line in said if line))
+    if earlier := unsealed_results(home):
+        console.print(f"{earlier} of {len(rows)} results are of a version before 0.3 and have no checksum: a digit "
+                      "that was changed in them since cannot be noticed")  # fmt: skip
     open_ = [row for row in rows if row.state not in ("done", "skipped")]
     if open_:
         console.print(f"{len(open_)} of {len(rows)} trainings are not done: {command('status', home.root)}")

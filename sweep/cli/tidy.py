@@ -62,12 +62,21 @@ def tidy(
         again = "lottery tidy --replaced --delete" if replaced else "lottery tidy --delete"
         console.print(said + ("" if delete or not found else f"; {again} deletes them"))
     if delete:
-        for one in found:
-            path = Path(one.path)
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        kept = [f"{one.path}: {why}" for one in found if (why := _delete(Path(one.path)))]
         if not json_:
-            console.print(f"deleted: {len(found)}")
+            console.print(f"deleted: {len(found) - len(kept)}")
+        if kept:
+            raise Refused(f"not deleted: {'; '.join(kept)}")
     return 0
+
+
+def _delete(path: Path) -> str:
+    """Delete a file, a folder or a link, not what that leads to; return why it could not be done."""
+    try:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def left_over(results: Path) -> list[Left]:

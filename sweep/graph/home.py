@@ -156,11 +156,10 @@ class Home:
 
 
 RESULT: files.Shape = {  # what others ask of result.json
-    "test": {"top1": float, "top5": float, "loss": (int, float)}, "validation": {"top1?": float},
+    "test": {"top1": files.SHARE, "top5": files.SHARE, "loss": (int, float)}, "validation": {"top1?": files.SHARE},
     "devices": files.COUNT, "steps_per_epoch": files.COUNT, "seconds?": float, "hardware?": str,
     "trainings_per_gpu?": files.COUNT, "epochs?": float, "gpu_seconds?": float, "threshold?": float,
-    "density?": float, "kept?": int, "prunable?": files.COUNT,
-    "instability?": float,
+    "density?": files.SHARE, "kept?": int, "prunable?": files.COUNT, "instability?": float, "start_seconds?": float,
     "test_images?": int, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str, "version?": str,
     "run?": str, "runs?": {},
 }  # fmt: skip

@@ -111,14 +111,24 @@ def _seconds(line: dict[str, Any]) -> float:
 
 
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
-    """Time of each ticket and control from the dense run's epochs, on as many devices as that had; or scaled to
-    `devices`."""
-    each = epoch_seconds(home)
+    """Return the time of each ticket and control, predicted from the dense run's epochs on as many devices as that had.
+
+    With `devices`, of jobs of their own on so many devices: scaled, and with the time that a start takes. None before
+    an epoch was measured.
+    """
+    each, start = epoch_seconds(home), 0.0
     if each is None:
         return None
     if devices:
-        each *= max(1.0, _dense_devices(home) / devices)
-    return {training.slug: each * training.epochs for training in home.graph if training.kind != "dense"}
+        each, start = each * max(1.0, _dense_devices(home) / devices), start_seconds(home)
+    return {one.slug: start + each * one.epochs for one in home.graph if one.kind != "dense"}
+
+
+def start_seconds(home: Home) -> float:
+    """Return the median time that the finished dense runs took before their first step; 0 where none says it."""
+    paths = [home.folder(training) / "result.json" for training in home.graph.dense]
+    results = [files.read_json(path, RESULT) for path in paths if path.exists()]
+    return median([result["start_seconds"] for result in results if result.get("start_seconds")] or [0.0])
 
 
 @dataclass(frozen=True)

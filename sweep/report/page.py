@@ -274,7 +274,7 @@ def _how(home: Home, results: Results) -> str:
 def _circumstances(results: Results) -> str:
     """When, on what and with which code the results were obtained, as far as they say."""
     there = results.values()
-    known = {name: sorted({one[name] for one in there if one.get(name, UNKNOWN) not in ("", UNKNOWN)}) for name in
+    known = {name: sorted({one[name] for one in there if one.get(name) not in (None, "", UNKNOWN)}) for name in
              ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
     if not results:
         return "Nothing is trained yet."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
+from sweep.graph import claim
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.mask_file import Found
 from sweep.graph.runs import Runs, run_of
@@ -34,11 +36,13 @@ def run_training(
         watch, points=points, begins=partial(drop_later, folder),
         reached=lambda at: keep(folder, program, training, at, program.weights()),
     )  # fmt: skip
+    mine = claim.read(folder)
+    starting = time.time() - mine.began if mine else 0.0  # loading, reading and compiling, before the first step
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
     final = program.final_weights()
     keep(folder, program, training, END, final)
     result = result_of(outcome, program, training, fingerprint, mask, files.read_metrics(home.folder(training)))
-    result |= {"run": run_of(final), "runs": runs}
+    result |= {"run": run_of(final), "runs": runs, "start_seconds": max(0.0, starting)}
     files.write_json(folder / "result.json", result)
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)

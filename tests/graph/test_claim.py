@@ -204,3 +204,23 @@ def test_of_two_that_find_the_same_claim_dead_one_has_it(tmp_path, monkeypatch):
         claim.take(tmp_path)
     monkeypatch.undo()
     assert claim.read(tmp_path) == first
+
+
+def test_a_claim_from_the_future_is_judged_by_whether_it_moves(tmp_path, monkeypatch):
+    """The clock of another node was off: the age of its claim says nothing."""
+    mine = claim.take(tmp_path)
+    files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="elsewhere", kernel="")))
+    future, clock = time.time() + 3600, [1000.0]
+    monkeypatch.setattr(claim.time, "monotonic", lambda: clock[0])
+    os.utime(tmp_path / "claim.json", (future, future))
+    with pytest.raises(Busy, match=r"on elsewhere trains it since \d{4}-\d\d-\d\d .*, last sign of life "):
+        claim.take(tmp_path)
+    clock[0] += claim.STALE_SECONDS - 1
+    os.utime(tmp_path / "claim.json", (future + 10, future + 10))  # it moves, so it lives
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
+    clock[0] += claim.STALE_SECONDS - 1
+    with pytest.raises(Busy):
+        claim.take(tmp_path)
+    clock[0] += 2
+    assert claim.take(tmp_path).starts == 2
