@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -27,6 +28,10 @@ NODES = [f"node{i:02d}" for i in range(1, 21)]
 
 def missing_programs() -> list[str]:
     return [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+
+
+class CannotStart(Exception):
+    """SLURM cannot run on this machine; the text is one line, in the words of the daemon that did not start."""
 
 
 def remove_shared_memory(since: float) -> None:
@@ -58,10 +63,24 @@ class Cluster:
     def __enter__(self) -> Cluster:
         try:
             self._start()
+        except (RuntimeError, TimeoutError) as error:
+            why = self._last_words() or " ".join(str(error).split())
+            self.stop()
+            raise CannotStart(why) from None
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _last_words(self) -> str:
+        """Return why a daemon did not start: the last errors in the log that was written last and has any."""
+        logs = sorted((self.base / "log").glob("*.log"), key=lambda path: -path.stat().st_mtime)
+        for path in logs:
+            lines = path.read_text(errors="replace").splitlines()
+            found = [line.rpartition("]")[2].strip() for line in lines if re.search("fatal:|error:|ERROR", line)]
+            if found:
+                return f"{path.stem}: {'; '.join(found[-3:])}"
+        return ""
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -18,7 +18,7 @@ from sweep.graph.mask_file import make_mask
 from sweep.graph.results import collect
 from sweep.report.page import write_page
 from tests import made_up
-from tests.conftest import need
+from tests.conftest import need, without
 from tests.slurm_cluster import until
 
 
@@ -86,6 +86,7 @@ def browser(tmp_path_factory):
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     need([name for name, found in (("chromium", chromium), ("chromium-driver", driver)) if not found], "a real browser")
     from selenium import webdriver
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
 
@@ -95,7 +96,10 @@ def browser(tmp_path_factory):
                  f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):  # fmt: skip
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=Service(str(driver)))
+    try:
+        made = webdriver.Chrome(options=options, service=Service(str(driver)))
+    except WebDriverException as error:
+        without(f"a real browser cannot start here: {error.msg}")
     yield made
     made.quit()
 
