@@ -221,7 +221,8 @@ class Worker:
             return self._failed(task, str(error), refused=isinstance(error, Refused))
         except Exception as error:  # any fault of one cell, out of memory too, must not end the others
             if isinstance(error, OSError) and error.errno in files.FULL:
-                return self._failed(task, f"{error.filename}: {error.strerror}; make room and run again")
+                where = error.filename or self.home.folder_of(task)  # the system does not always say
+                return self._failed(task, f"{where}: {error.strerror}; make room and run again")
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             return self._failed(task, reason, traceback.format_exc())
         (self.home.folder_of(task) / "failure.json").unlink(missing_ok=True)
@@ -267,5 +268,5 @@ def record_failure(home: Home, task: str, reason: str, trace: str = "", refused:
     try:
         files.write_json(home.folder_of(task) / "failure.json", {"task": task, "reason": reason, "traceback": trace})
     except OSError as error:
-        reason += f"; and this could not be written ({error.strerror})"
+        reason += f"; and this could not be written ({error.strerror})" if str(error.strerror) not in reason else ""
     return Failure(task, reason, refused)

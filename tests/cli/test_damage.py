@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,17 @@ from typing import Any
 
 import pytest
 
+from sweep.errors import Refused
+from sweep.experiment.file import load
+from sweep.graph.home import Home, open_home
+from sweep.graph.results import collect
+from sweep.graph.state import states
 from tests import made_up
+from tests.sweeping import listening
 
 CASES = int(os.environ.get("DAMAGE_CASES", "20"))
+FLIPS = int(os.environ.get("DAMAGE_FLIPS", "30"))  # bits of every kind of file
+SEED = int(os.environ.get("DAMAGE_SEED", "17"))
 LOOKS = (("status", "small"), ("plan", "small"), ("report", "small", "--json"), ("tidy",))
 ODD: tuple[Any, ...] = (None, True, -1, 1e308, "", "word", [], {}, [1], {"a": 1}, "NaN", float("nan"), 10**400)
 
@@ -72,7 +81,7 @@ def test_whatever_is_damaged_every_look_ends_with_one_line_or_none(whole, lotter
     assert {path.name for path in files} >= {
         "result.json", "failure.json", "skipped.json", "claim.json", "metrics.jsonl", "jobs.jsonl", "experiment.yaml",
     }  # fmt: skip
-    chance, outcomes = random.Random(17), dict[int, int]()
+    chance, outcomes = random.Random(SEED), dict[int, int]()
     for case in range(CASES):
         path, words = chance.choice(files), LOOKS[case % len(LOOKS)]
         content = path.read_bytes()
@@ -86,6 +95,63 @@ def test_whatever_is_damaged_every_look_ends_with_one_line_or_none(whole, lotter
             assert all(one is None or 0 <= one <= 1 for one in accuracies), path
         path.write_bytes(content)
     assert min(outcomes[0], outcomes[2]) > CASES / 10, outcomes  # both happen: neither is taken for the other
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_in_any_file_changes_no_row_in_silence(whole):
+    """What a training leaves is sealed: a row of results.csv is as it was, or the file is refused by name."""
+    chance, before = random.Random(SEED), collect(whole)
+    kinds = {path.name: path for path in sorted(whole.pool.rglob("*")) if path.suffix in (".json", ".jsonl", ".yaml")}
+    noticed = 0
+    for path in kinds.values():
+        content = path.read_bytes()
+        for _ in range(FLIPS):
+            place = chance.randrange(len(content))
+            path.write_bytes(
+                content[:place] + bytes([content[place] ^ 1 << chance.randrange(8)]) + content[place + 1 :]
+            )
+            try:
+                experiment = load(whole.root / "experiment.yaml")
+                rows = collect(Home(whole.root, experiment))
+                states(whole)
+                assert rows == before, (path.name, place)
+            except Refused as error:
+                noticed += 1
+                assert "\n" not in str(error) and path.name in str(error), error
+        path.write_bytes(content)
+    assert noticed > len(kinds) * FLIPS / 2
+
+
+def test_a_linked_training_is_unlinked_and_the_rest_is_tidied_too(home, lottery):
+    for training in home.graph:
+        made_up.finish(home, training.slug, 0.5)
+    elsewhere = home.pool.parent / "elsewhere"
+    first, *_ = sorted(home.folder(one) for one in home.graph if "q0.9" in one.slug)
+    first.rename(elsewhere)
+    first.symlink_to(elsewhere)
+    open_home(made_up.experiment(quantiles=(0.5,)), home.root)
+    status, said, error = lottery("tidy", "--delete")
+    assert (status, error) == (0, "") and "deleted: 2" in said
+    assert (elsewhere / "result.json").exists() and not list(home.pool.glob("trainings/*q0.9*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_outside_of_a_training_ends_the_command_with_130_and_no_traceback(number, here):
+    """A closed terminal as Ctrl-C; while a training runs it is asked to save itself instead."""
+    code = (
+        "import os, sys; from sweep import cli; from sweep.cli import show; sys.argv[1:] = ['status', 'small.yaml']; "
+    )
+    code += f"show.read_home = lambda *_: os.kill(os.getpid(), {int(number)}); sys.exit(cli.main())"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=listening)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), done
+
+
+def test_a_folder_with_a_command_in_its_name_is_quoted_where_it_is_said(here, lottery):
+    home = open_home(made_up.experiment(), here / "a $(touch b)" / "small")
+    made_up.finish(home, "dense-seed0", 0.75)
+    _, said, _ = lottery("report", str(home.root))
+    assert f"lottery status '{home.root}'" in said.replace("\n", " "), said
 
 
 def test_whoever_stops_reading_ends_it_quietly(unfinished):
