@@ -150,7 +150,7 @@ def inspect(
     verify: Annotated[bool, Parameter(help="Read everything and compare checksums")] = False,
     json_: Json = False,
 ) -> int:
-    """What is in a folder of shards: counts, sizes, problems, what is missing. With --verify, whether all is as written.
+    """What is in a folder of shards: counts, problems, what is missing. With --verify, whether all is as written.
 
     Example: lottery data inspect shards --verify --sheet sheet.png
     """
@@ -195,8 +195,8 @@ def inspect(
         console.print(f"and {len(broken) - NAMED} more; --json lists all")
     if bare:
         console.print(
-            f"{bare} shards have no checksums of their images: an earlier version made them, and what changes in them is "
-            "not seen while training; expected lottery data prepare into another folder, which adds them"
+            f"{bare} shards have no checksums of their images: an earlier version made them, and what changes in them "
+            "is not seen while training; lottery data prepare into another folder makes such that have"
         )
     if verify and not broken:
         console.print("every checksum is the one that was written")
