@@ -18,7 +18,7 @@ from sweep.data.prepare import SHARD_BYTES, Options, plan
 from sweep.data.prepared import LARGEST_SIZE, Prepared, damage, describe, open_prepared, read_index
 from sweep.data.shards import records_of
 from sweep.data.sheet import contact_sheet
-from sweep.data.sources import keep_listing, kept_listing
+from sweep.data.sources import FORMATS, keep_listing, kept_listing
 from sweep.errors import Refused
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
@@ -27,6 +27,7 @@ from sweep.progress import console, show
 
 MOST_JOBS = 1024
 NAMED = 10  # of a long list
+PROBLEMS = "problems.txt"
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
 
@@ -90,7 +91,7 @@ def prepare(
         spark.prepare(found, made, options, jobs)
     else:
         engine.prepare(found, made, options, jobs, (number, of))
-    return 0 if part else _told(made, strict)
+    return 0 if part else _told(made, found.left_out, strict)
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -123,8 +124,8 @@ def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) ->
     return 0
 
 
-def _told(made: Prepared, strict: bool) -> int:
-    """What came of it, and every image that is not as it was."""
+def _told(made: Prepared, left_out: tuple[str, ...], strict: bool) -> int:
+    """What came of it, every image that is not as it was, and what was not read."""
     kept, problems = 0, list[list[str]]()
     for split in made.counts:
         for number in made.done(split):
@@ -133,12 +134,17 @@ def _told(made: Prepared, strict: bool) -> int:
             problems += index["problems"]
     lost = [name for name, what in problems if what.startswith("lost")]
     console.print(f"{kept} images of {len(made.classes)} classes in {sum(made.counts.values())} shards: {made.root}")
+    path, lines = made.root / PROBLEMS, [*problems, *([name, "left out"] for name in left_out)]
+    if lines:
+        write_text(path, "".join(f"{name}: {what}\n" for name, what in sorted(lines)))
     if problems:
-        path = made.root / "problems.txt"
-        path.write_text("".join(f"{name}: {what}\n" for name, what in sorted(problems)))
         console.print(
             f"WARNING: {len(lost)} images were lost and {len(problems) - len(lost)} repaired; {path} lists them"
         )
+    if left_out:
+        named = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
+        console.print(f"not read, {len(left_out)}: {named} (expected {', '.join(sorted(FORMATS))} directly in class "
+                      f"folders); {path} lists them")  # fmt: skip
     return 1 if lost and strict else 0
 
 
@@ -198,6 +204,8 @@ def inspect(
             f"{bare} shards have no checksums of their images: an earlier version made them, and what changes in them "
             "is not seen while training; lottery data prepare into another folder makes such that have"
         )
+    if (made.root / PROBLEMS).exists():
+        console.print(f"{made.root / PROBLEMS} lists what was lost, repaired or left out")
     if verify and not broken:
         console.print("every checksum is the one that was written")
     if sheet and broken:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sweep.data.prepared import MOST_SHARDS, Prepared
 from sweep.data.shards import Written, write_shard
-from sweep.data.sources import Listing, Source
+from sweep.data.sources import FORMATS, LARGEST, Listing, Source
 from sweep.errors import Refused
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
     from PIL import Image
 
     content = source.content()  # a file that cannot be reached ends the work; it is not a broken picture
+    if content is None:
+        problems.append([source.name, f"lost: more than {LARGEST >> 20} MiB"])
+        return None
     try:
         picture = Image.open(io.BytesIO(content))
         picture.load()
@@ -98,8 +101,10 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
         problems.append([source.name, f"lost: {said}"])
         return None
     suffix = Path(source.name).suffix.lower()
-    named = "PNG" if suffix == ".png" else "JPEG"
-    if picture.format != named:
+    if picture.mode == "F" or (picture.format == "TIFF" and picture.mode == "I"):
+        problems.append([source.name, f"lost: colours are {picture.mode}, expected 8 or 16 bits"])
+        return None
+    if picture.format != FORMATS[suffix]:
         problems.append([source.name, f"repaired: {picture.format} in a file named {suffix}"])
     if picture.mode not in ("RGB", "L"):
         problems.append([source.name, f"repaired: colours are {picture.mode}, kept as RGB"])
