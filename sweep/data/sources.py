@@ -208,10 +208,12 @@ class _From(io.RawIOBase):
 
     def __init__(self, file: io.BufferedReader, base: int) -> None:
         self.file, self.base, self.at = file, base, 0
+        self.end = os.fstat(file.fileno()).st_size
 
     def read(self, count: int = -1) -> bytes:
-        self.file.seek(self.base + self.at)
-        found = self.file.read(count if 0 <= count < LARGEST else LARGEST)  # a header may claim any length
+        here = min(self.base + self.at, self.end)  # a header may claim any length
+        self.file.seek(here)
+        found = self.file.read(min(count if count >= 0 else LARGEST, LARGEST, self.end - here))
         self.at += len(found)
         return found
 
