@@ -228,6 +228,7 @@ class _From(io.RawIOBase):
 def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
     """ImageNet's validation images lie flat; the n-th of them is what line n of the devkit's ground truth says."""
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     needed = ("data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt")
     try:
@@ -240,16 +241,8 @@ def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
         names = {int(one["ILSVRC2012_ID"]): str(one["WNID"]) for one in synsets}
         answers = [int(line) for line in truth.decode().split()]
         strange = [answer for answer in answers if answer not in names]
-    except (
-        OSError,
-        EOFError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        zlib.error,
-        tarfile.TarError,
-    ) as error:
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, zlib.error, tarfile.TarError,
+            MatReadError) as error:  # fmt: skip
         raise Refused(
             f"{root}: validation images without class folders, and no ground truth ({' '.join(str(error).split())}); "
             f"expected {DEVKIT}.tar.gz beside them"
