@@ -28,6 +28,8 @@ from tests.data.shards.conftest import SIZE
 from tests.images import refusal
 from tests.sweeping import lottery
 
+pytestmark = pytest.mark.slow
+
 CASES = int(os.environ.get("DAMAGE_CASES", "60"))
 ODD: tuple[Any, ...] = (None, True, -1, 0, 1, 2, 99, 1.5, 1e308, "", "word", [], {}, [1], [[1]], 10**9, 10**400)
 

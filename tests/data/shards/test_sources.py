@@ -18,6 +18,8 @@ from tests.data.shards.conftest import SIZE, content, images_of, picture, prepar
 from tests.images import refusal
 from tests.sweeping import lottery
 
+pytestmark = pytest.mark.slow
+
 
 def classes(root: Path) -> Path:
     """One picture of each of two classes in both splits."""
