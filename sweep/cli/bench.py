@@ -146,7 +146,7 @@ def input_(
 
     Example: lottery bench input shards --rate 11000
     """
-    from sweep.data.shards import DESCRIPTION
+    from sweep.data.prepared import DESCRIPTION
 
     kind: Literal["shards", "folder"] = "shards" if (Path(data) / DESCRIPTION).is_file() else "folder"
     source = Data(kind, path=data, cache=cache, image_size=size, flip=True)

@@ -13,15 +13,21 @@ from rich.table import Table
 
 from slurm import launch, sbatch
 from sweep.cli.find import Json
-from sweep.data import engine, shards, spark
+from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
+from sweep.data.prepared import LARGEST_SIZE, Prepared, damage, describe, open_prepared, read_index
+from sweep.data.shards import records_of
 from sweep.data.sheet import contact_sheet
-from sweep.data.sources import keep_listing, kept_listing
+from sweep.data.sources import FORMATS, keep_listing, kept_listing
 from sweep.errors import Refused
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 from sweep.files import write_text
 from sweep.progress import console, show
+
+MOST_JOBS = 1024
+NAMED = 10  # of a long list
+PROBLEMS = "problems.txt"
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
 
@@ -53,11 +59,11 @@ def prepare(
     Example: lottery data prepare imagenet shards --format jpeg
     """
     for ok, name, value, right in (
-        (size > 0, "--size", size, "pixels, more than 0"),
+        (1 <= size <= LARGEST_SIZE, "--size", size, f"pixels, 1 to {LARGEST_SIZE}"),
         (1 <= quality <= 95, "--quality", quality, "1 to 95"),
         (shard_bytes > 0, "--shard-bytes", shard_bytes, "more than 0"),
         (seed >= 0, "--seed", seed, "0 or more"),
-        (jobs >= 0, "--jobs", jobs, "0 (one per core) or more"),
+        (0 <= jobs <= MOST_JOBS, "--jobs", jobs, f"0 (one per core) to {MOST_JOBS}"),
     ):
         if not ok:
             raise Refused(f"{name}: received {value}, expected {right}")
@@ -73,7 +79,7 @@ def prepare(
     found = kept_listing(source, dest)
     made = plan(found, dest, options)
     images = {split: len(sources) for split, sources in found.splits.items()}
-    shards.describe(made, {"quality": quality, "seed": seed, "images": images, "images_per_shard": options.per_shard})
+    describe(made, {"quality": quality, "seed": seed, "images": images, "images_per_shard": options.per_shard})
     if engine.missing(made):
         keep_listing(found, source, dest)
     if on == "slurm":
@@ -85,7 +91,7 @@ def prepare(
         spark.prepare(found, made, options, jobs)
     else:
         engine.prepare(found, made, options, jobs, (number, of))
-    return 0 if part else _told(made, strict)
+    return 0 if part else _told(made, found.left_out, strict)
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -99,7 +105,7 @@ def _part(text: str) -> tuple[int, int]:
     return (int(number), int(of)) if text else (0, 1)
 
 
-def _submit(words: list[str], made: shards.Prepared, cluster: Cluster, strict: bool) -> int:
+def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) -> int:
     """A job array that shares the shards, and a job after it that tells what came of it."""
     parts = min(len(engine.missing(made)), cluster.nodes)
     if not parts:
@@ -118,22 +124,27 @@ def _submit(words: list[str], made: shards.Prepared, cluster: Cluster, strict: b
     return 0
 
 
-def _told(made: shards.Prepared, strict: bool) -> int:
-    """What came of it, and every image that is not as it was."""
+def _told(made: Prepared, left_out: tuple[str, ...], strict: bool) -> int:
+    """What came of it, every image that is not as it was, and what was not read."""
     kept, problems = 0, list[list[str]]()
     for split in made.counts:
         for number in made.done(split):
-            index = shards.read_index(made, split, number)
+            index = read_index(made, split, number)
             kept += len(index["records"])
             problems += index["problems"]
     lost = [name for name, what in problems if what.startswith("lost")]
     console.print(f"{kept} images of {len(made.classes)} classes in {sum(made.counts.values())} shards: {made.root}")
+    path, lines = made.root / PROBLEMS, [*problems, *([name, "left out"] for name in left_out)]
+    if lines:
+        write_text(path, "".join(f"{name}: {what}\n" for name, what in sorted(lines)))
     if problems:
-        path = made.root / "problems.txt"
-        path.write_text("".join(f"{name}: {what}\n" for name, what in sorted(problems)))
         console.print(
             f"WARNING: {len(lost)} images were lost and {len(problems) - len(lost)} repaired; {path} lists them"
         )
+    if left_out:
+        named = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
+        console.print(f"not read, {len(left_out)}: {named} (expected {', '.join(sorted(FORMATS))} directly in class "
+                      f"folders); {path} lists them")  # fmt: skip
     return 1 if lost and strict else 0
 
 
@@ -145,14 +156,18 @@ def inspect(
     verify: Annotated[bool, Parameter(help="Read everything and compare checksums")] = False,
     json_: Json = False,
 ) -> int:
-    """What is in a folder of shards: counts, sizes, problems. With --verify, whether it is whole.
+    """What is in a folder of shards: counts, problems, what is missing. With --verify, whether all is as written.
 
     Example: lottery data inspect shards --verify --sheet sheet.png
     """
-    made = shards.open_prepared(dest)
-    rows, broken = [], []
+    made = open_prepared(dest)
+    rows, broken, bare = [], list[tuple[Path, str]](), 0
     for split, count in made.counts.items():
-        indices = [shards.read_index(made, split, number) for number in made.done(split)]
+        wrong = {number: what for number in range(count) if (what := damage(made, split, number, verify))}
+        broken += [(made.shard(split, number), what) for number, what in wrong.items()]
+        indices = [read_index(made, split, number) for number in range(count) if number not in wrong]
+        without = sum(None in (index["sha256"], index["crc32"]) for index in indices)
+        bare += without
         labels = Counter(record[2] for index in indices for record in index["records"])
         per_class = [labels[label] for label in range(len(made.classes))]
         rows.append(
@@ -160,7 +175,8 @@ def inspect(
                 "split": split,
                 "images": sum(per_class),
                 "shards": len(indices),
-                "shards missing": count - len(indices),
+                "shards missing": count - len(made.done(split)),
+                "shards without checksums": without,
                 "bytes": sum(index["bytes"] for index in indices),
                 "fewest in a class": min(per_class, default=0),
                 "most in a class": max(per_class, default=0),
@@ -168,21 +184,30 @@ def inspect(
                 "per class": dict(zip(made.classes, per_class, strict=True)),
             }
         )
-        if verify:
-            broken += [(made.shard(split, n), what) for n in range(count) if (what := shards.damage(made, split, n))]
-    if sheet:
-        contact_sheet(shards.records_of(made, "train"), sheet)
+    if sheet and not broken:
+        contact_sheet(records_of(made, "train"), sheet)
     if json_:
         print(json.dumps({"format": made.format, "size": made.size, "splits": rows,
                           "broken": [[str(path), what] for path, what in broken]}, indent=1))  # fmt: skip
-    else:
-        names = [name for name in rows[0] if name != "per class"]
-        table = Table(*names, title=f"{made.root}: {made.format}, {made.size} px, {len(made.classes)} classes")
-        for row in rows:
-            table.add_row(*(str(row[name]) for name in names))
-        show(table)
-        for path, what in broken:
-            console.print(f"{path}: {what}; delete it and its .json, and run lottery data prepare again")
-        if verify and not broken:
-            console.print("every shard has the checksum it was written with")
+        return 1 if broken else 0
+    names = [name for name in rows[0] if name != "per class"]
+    table = Table(*names, title=f"{made.root}: {made.format}, {made.size} px, {len(made.classes)} classes")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in names))
+    show(table)
+    for _, what in broken[:NAMED]:
+        console.print(what)
+    if len(broken) > NAMED:
+        console.print(f"and {len(broken) - NAMED} more; --json lists all")
+    if bare:
+        console.print(
+            f"{bare} shards have no checksums of their images: an earlier version made them, and what changes in them "
+            "is not seen while training; lottery data prepare into another folder makes such that have"
+        )
+    if (made.root / PROBLEMS).exists():
+        console.print(f"{made.root / PROBLEMS} lists what was lost, repaired or left out")
+    if verify and not broken:
+        console.print("every checksum is the one that was written")
+    if sheet and broken:
+        console.print(f"{sheet} was not made: expected shards that are whole")
     return 1 if broken else 0

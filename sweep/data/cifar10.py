@@ -6,12 +6,16 @@ The original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), thei
 
 from __future__ import annotations
 
+import hashlib
 import io
 import lzma
 import pickle
+import struct
+import sys
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -24,6 +28,11 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 PICTURES = (".jpg", ".jpeg", ".png")
 LARGEST = 2**28  # bytes of a file in an archive
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+# bytes and MD5 of the archives at https://www.cs.toronto.edu/~kriz/cifar.html
+PUBLISHED = {
+    "cifar-10-python.tar.gz": (170_498_071, "c58f30108f718f92721af3b95e74349a"),
+    "cifar-10-binary.tar.gz": (170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+}
 
 
 def read(data: Data) -> Dataset:
@@ -36,8 +45,11 @@ def read(data: Data) -> Dataset:
             train, test = _pictures(members, "train"), _pictures(members, "test")
         else:
             train, test = _python(members)
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pickle.UnpicklingError,
-            LookupError, TypeError, AttributeError, ValueError) as error:  # fmt: skip
+        if path.name in PUBLISHED:
+            _compare(path, path.stat().st_mtime_ns)
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pickle.UnpicklingError, struct.error,
+            LookupError, TypeError, AttributeError, ValueError, ArithmeticError, SyntaxError, RecursionError,
+            MemoryError, SystemError) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise Refused(
             f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {WANTED['cifar10']}"
@@ -45,22 +57,42 @@ def read(data: Data) -> Dataset:
     return in_memory("cifar10", data, 10, train, test)
 
 
+@cache
+def _compare(path: Path, changed: int) -> None:
+    """Warn, once in a process, of an archive of a published name and size that is another. `changed`: when it was."""
+    size, wanted = PUBLISHED[path.name]
+    if path.stat().st_size == size:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        if found != wanted:
+            print(f"WARNING: {path} has the size of the published archive, but the MD5 {found}; expected {wanted}, or "
+                  "another name", file=sys.stderr)  # fmt: skip
+
+
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Every file of interest under a folder or in a tar file, by the last three parts of its name."""
     if path.is_dir():
         for file in sorted(path.rglob("*")):
             if file.is_file() and _wanted(file.name):
+                _refuse_large(file.name, file.stat().st_size)
                 yield "/".join(file.relative_to(path).parts[-3:]), file.read_bytes()
         return
     with tarfile.open(path) as archive:
         for member in archive:
             name = PurePosixPath(member.name)
             if member.isfile() and _wanted(name.name):
-                if member.size > LARGEST:
-                    raise LookupError(f"{member.name} claims {member.size:,} bytes, a batch has 30 million")
+                _refuse_large(member.name, member.size)
                 content = archive.extractfile(member)
                 assert content is not None
                 yield "/".join(name.parts[-3:]), content.read()
+        assert archive.fileobj is not None
+        while archive.fileobj.read(1 << 20):  # to the end, where gzip and xz have their own checksum
+            pass
+
+
+def _refuse_large(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise LookupError(f"{name} claims {size:,} bytes, a batch has 30 million")
 
 
 def _wanted(name: str) -> bool:
@@ -74,33 +106,46 @@ def _one(members: dict[str, bytes], stem: str) -> bytes:
     raise KeyError(f"no file {stem} in it")
 
 
-def _images(planes: np.ndarray, labels: np.ndarray) -> Images:
-    if len(labels) != len(planes):
-        raise ValueError(f"{len(labels)} labels for {len(planes)} images")
-    if wrong := [int(label) for label in labels if not 0 <= label < len(CLASSES)]:
-        raise ValueError(f"{len(wrong)} labels are none of 0 to 9, such as {wrong[0]}")
+def _images(stem: str, planes: np.ndarray, labels: np.ndarray) -> Images:
+    """Return the images of one file. Raise ValueError, with its name, where they are not as CIFAR-10's are."""
+    if planes.dtype != np.uint8 or planes.shape[1:] != (3072,):
+        raise ValueError(f"{stem}: data is {planes.dtype} of shape {planes.shape}, expected uint8 of shape (n, 3072)")
+    if labels.dtype.kind not in "iu" or labels.ndim != 1:
+        raise ValueError(f"{stem}: labels are {labels.dtype} of shape {labels.shape}, expected whole numbers 0 to 9")
+    if len(labels) != len(planes) or not len(planes):
+        raise ValueError(f"{stem}: {len(labels)} labels for {len(planes)} images")
+    if len(wrong := labels[(labels < 0) | (labels >= len(CLASSES))]):
+        raise ValueError(f"{stem}: {len(wrong)} labels are none of 0 to 9, such as {wrong[0]}")
     return Images(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32))
+
+
+def _joined(part: Callable[[str], Images]) -> tuple[Images, Images]:
+    parts = [part(stem) for stem in TRAIN]
+    train = Images(np.concatenate([one.images for one in parts]), np.concatenate([one.labels for one in parts]))
+    return train, part("test_batch")
 
 
 def _binary(members: dict[str, bytes]) -> tuple[Images, Images]:
     """One byte of label and 3072 of planes per image."""
 
-    def part(*stems: str) -> Images:
-        rows = np.concatenate([np.frombuffer(_one(members, stem), np.uint8).reshape(-1, 3073) for stem in stems])
-        return _images(rows[:, 1:], rows[:, 0])
+    def part(stem: str) -> Images:
+        content = _one(members, stem)
+        if len(content) % 3073:
+            raise ValueError(f"{stem}: {len(content)} bytes, expected a multiple of 3073")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
+        return _images(stem, rows[:, 1:], rows[:, 0])
 
-    return part(*TRAIN), part("test_batch")
+    return _joined(part)
 
 
 def _python(members: dict[str, bytes]) -> tuple[Images, Images]:
     """Pickled dictionaries with `data` and `labels`."""
 
-    def part(*stems: str) -> Images:
-        batches = [_Numbers(io.BytesIO(_one(members, stem)), encoding="bytes").load() for stem in stems]
-        planes = np.concatenate([np.asarray(b[b"data"], np.uint8) for b in batches])
-        return _images(planes, np.concatenate([np.asarray(b[b"labels"]) for b in batches]))
+    def part(stem: str) -> Images:
+        batch = _Numbers(io.BytesIO(_one(members, stem)), encoding="bytes").load()
+        return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[b"labels"]))
 
-    return part(*TRAIN), part("test_batch")
+    return _joined(part)
 
 
 # what pickles of arrays name, written by numpy 1 and by numpy 2
@@ -128,7 +173,10 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
         if part == split:
             if label not in CLASSES:
                 raise LookupError(f"{name} is of no class of CIFAR-10")
-            picture = Image.open(io.BytesIO(content))
+            try:
+                picture = Image.open(io.BytesIO(content))
+            except Image.DecompressionBombError as error:
+                raise ValueError(f"{name}: {error}") from None
             if picture.size != (32, 32):
                 raise ValueError(f"{name} has {picture.width} x {picture.height} pixels, expected 32 x 32")
             images.append(np.asarray(picture.convert("RGB")))

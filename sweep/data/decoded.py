@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from sweep import files
-from sweep.data.shards import DESCRIPTION, Reader, Shards, name_of
+from sweep.data.prepared import DESCRIPTION, name_of
+from sweep.data.shards import Reader, Shards
 
 
 class Decoded(Reader):

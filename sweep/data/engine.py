@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from sweep.data.prepare import Options, make_shard
-from sweep.data.shards import DESCRIPTION, Prepared
+from sweep.data.prepared import DESCRIPTION, Prepared, damage
 from sweep.data.sources import KEPT, Listing
 from sweep.errors import Refused
 from sweep.progress import Work
@@ -44,11 +44,12 @@ def tidy(prepared: Prepared) -> None:
 
 
 def missing(prepared: Prepared) -> list[tuple[str, int]]:
-    """Shards that are not there yet: split and number."""
+    """Return split and number of the shards that are not there yet, or of another size than their index says."""
     return [
         (split, number)
         for split, count in prepared.counts.items()
-        for number in sorted(set(range(count)) - set(prepared.done(split)))
+        for number in range(count)
+        if damage(prepared, split, number)
     ]
 
 

@@ -7,6 +7,7 @@ each split are looked at, spread evenly, so that it takes moments with ImageNet 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +24,19 @@ def fingerprint(dataset: Dataset, data: Data) -> str:
     digest.update(repr((dataset.mean, dataset.deviation, sorted(identity(data).items()))).encode())
     for split in (dataset.train, dataset.validation, dataset.test):
         digest.update(np.ascontiguousarray(split.labels, np.int64).tobytes())
+        content = _contents(split)
         for row in np.unique(np.linspace(0, len(split) - 1, SAMPLE).astype(int)) if len(split) else ():
-            digest.update(_content(split, int(row)))
+            digest.update(content(int(row)))
     return digest.hexdigest()[:12]
 
 
-def _content(split: Split, row: int) -> bytes:
-    """One image: its pixels, or the bytes of its file."""
+def _contents(split: Split) -> Callable[[int], bytes]:
+    """Return a function that gives one image by its row: its pixels, or the bytes of its file."""
     if isinstance(split, Images):
-        return split.images[row].tobytes()
+        return lambda row: split.images[row].tobytes()
     if isinstance(split, Files):
-        return Path(split.paths[row]).read_bytes()
+        return lambda row: Path(split.paths[row]).read_bytes()
     from sweep.data.shards import Reader, Shards
 
     assert isinstance(split, Shards)
-    return Reader(split).encoded(row)
+    return Reader(split).encoded

@@ -47,10 +47,11 @@ def _files(folder: Path, classes: list[str]) -> Files:
 
 
 def left_out(root: Path) -> list[Path]:
-    """Files under class folders that are not read: of another kind, or a folder deeper."""
+    """Return the files that are not read: of another kind, or not directly in a class folder. test/ beside val/ too."""
     splits = [root / name for name in ("train", "val", "test") if (root / name).is_dir()]
-    found = [path for split in splits for path in split.glob("*/**/*") if not path.is_dir()]
-    return sorted(
+    unused = splits[2:]
+    found = [path for split in splits[:2] for way in ("*", "*/**/*") for path in split.glob(way) if not path.is_dir()]
+    return unused + sorted(
         path for path in found
         if not path.name.startswith(".")
         and (path.suffix.lower() not in SUFFIXES or path.parent.parent not in splits or not path.is_file())

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from sweep.data import place_of
-from sweep.data.shards import name_of, open_prepared
+from sweep.data.prepared import name_of, open_prepared
 from sweep.experiment import Data, Experiment
 
 

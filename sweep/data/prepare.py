@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sweep.data.shards import Prepared, Written, write_shard
-from sweep.data.sources import Listing, Source
+from sweep.data.prepared import MOST_SHARDS, Prepared
+from sweep.data.shards import Written, write_shard
+from sweep.data.sources import FORMATS, LARGEST, Listing, Source
+from sweep.errors import Refused
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,8 +56,12 @@ def eight_bits(picture: Image) -> Image:
 
 def plan(found: Listing, root: Path, options: Options) -> Prepared:
     """The folder as it will be."""
-    counts = {split: -(-len(images) // options.per_shard) for split, images in found.splits.items()}
-    return Prepared(root, options.format, options.size, found.classes, counts)
+    images = {split: len(sources) for split, sources in found.splits.items()}
+    counts = {split: -(-count // options.per_shard) for split, count in images.items()}
+    if max(counts.values()) > MOST_SHARDS:
+        raise Refused(f"--shard-bytes: received {options.shard_bytes}, which makes {max(counts.values()):,} shards; "
+                      f"expected at most {MOST_SHARDS:,}, so larger ones")  # fmt: skip
+    return Prepared(root, options.format, options.size, found.classes, counts, images)
 
 
 def make_shard(found: Listing, prepared: Prepared, options: Options, split: str, number: int) -> int:
@@ -84,6 +90,9 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
     from PIL import Image
 
     content = source.content()  # a file that cannot be reached ends the work; it is not a broken picture
+    if content is None:
+        problems.append([source.name, f"lost: more than {LARGEST >> 20} MiB"])
+        return None
     try:
         picture = Image.open(io.BytesIO(content))
         picture.load()
@@ -92,8 +101,10 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
         problems.append([source.name, f"lost: {said}"])
         return None
     suffix = Path(source.name).suffix.lower()
-    named = "PNG" if suffix == ".png" else "JPEG"
-    if picture.format != named:
+    if picture.mode == "F" or (picture.format == "TIFF" and picture.mode == "I"):
+        problems.append([source.name, f"lost: colours are {picture.mode}, expected 8 or 16 bits"])
+        return None
+    if picture.format != FORMATS[suffix]:
         problems.append([source.name, f"repaired: {picture.format} in a file named {suffix}"])
     if picture.mode not in ("RGB", "L"):
         problems.append([source.name, f"repaired: colours are {picture.mode}, kept as RGB"])

@@ -5,31 +5,31 @@ height and width are on record, and windows of it are given in shares of both. S
 them can be read, and the window that a training step looks at is drawn to the network's size on the device.
 
 `raw` shards are the pixels themselves: a record is a slice of the file. `jpeg` shards are decoded as they are read.
-Beside a shard stands its index, written last: a shard without one does not exist.
+Beside a shard stands its index, written last: a shard without one does not exist (see sweep.data.prepared).
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sweep import files
 from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, pixel_statistics, place_of
+from sweep.data.prepared import DESCRIPTION, Prepared, look, open_prepared, read_index, refuse_unfinished, write_index
 from sweep.errors import Refused
 from sweep.experiment import Data
 
 RECORD = [
     ("row", "<i8"), ("shard", "<i4"), ("offset", "<i8"), ("length", "<i4"), ("label", "<i4"), ("height", "<i4"),
-    ("width", "<i4"),
+    ("width", "<i4"), ("crc32", "<i8"),
 ]  # fmt: skip
-DESCRIPTION = "prepared.json"
+UNKNOWN = -1  # crc32 of records that an earlier version wrote
+VERIFY = "lottery data inspect --verify finds what else changed"
 RESIDENT_BYTES = 1 << 31  # up to here a split is put into the device's memory
 
 
@@ -44,100 +44,20 @@ class Written:
     content: bytes
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What a folder of shards says of itself."""
-
-    root: Path
-    format: str
-    size: int
-    classes: tuple[str, ...]
-    counts: dict[str, int]  # shards of each split
-
-    def shard(self, split: str, number: int) -> Path:
-        return self.root / f"{split}-{number:05d}.{self.format}"
-
-    def index(self, split: str, number: int) -> Path:
-        return self.root / f"{split}-{number:05d}.json"
-
-    def done(self, split: str) -> list[int]:
-        return [number for number in range(self.counts[split]) if self.index(split, number).exists()]
-
-
-def describe(prepared: Prepared, more: dict[str, Any]) -> None:
-    """Put on record what the folder will hold; refuse one that was begun otherwise."""
-    path = prepared.root / DESCRIPTION
-    content = {
-        "format": prepared.format, "size": prepared.size, "classes": list(prepared.classes), "shards": prepared.counts,
-        **more,
-    }  # fmt: skip
-    if path.exists() and files.read_json(path) != content:
-        before = files.read_json(path)
-        other = sorted(key for key in content if before.get(key) != content[key])
-        raise Refused(f"{prepared.root}: begun with another {', '.join(other)}; expected the same, or an empty folder")
-    files.write_json(path, content)
-
-
-def open_prepared(root: Path) -> Prepared:
-    try:
-        found = files.read_json(root / DESCRIPTION, {"format": str, "size": int, "classes": list, "shards": dict})
-        return Prepared(root, found["format"], found["size"], tuple(found["classes"]), dict(found["shards"]))
-    except (OSError, Refused) as error:
-        raise Refused(f"{root}: no {DESCRIPTION} that can be read ({type(error).__name__}); expected a folder that "
-                      "lottery data prepare made") from None  # fmt: skip
-
-
 def write_shard(
     prepared: Prepared, split: str, number: int, records: Iterable[Written], problems: list[list[str]]
 ) -> None:
     """The shard, then its index. `problems` may grow while the records are made."""
-    path, digest, rows, offset = prepared.shard(split, number), hashlib.sha256(), [], 0
+    path, digest, rows, sums, offset = prepared.shard(split, number), hashlib.sha256(), [], [], 0
     with files.replacing(path) as beside, beside.open("wb") as file:
         for record in records:
             file.write(record.content)
             digest.update(record.content)
             rows.append([offset, len(record.content), record.label, record.height, record.width, record.name])
+            sums.append(zlib.crc32(record.content))
             offset += len(record.content)
-    index = {"bytes": offset, "sha256": digest.hexdigest(), "records": rows, "problems": problems}
-    files.write_text(prepared.index(split, number), json.dumps(index) + "\n")
-
-
-def read_index(prepared: Prepared, split: str, number: int) -> dict[str, Any]:
-    path = prepared.index(split, number)
-    try:
-        found = json.loads(path.read_text())
-        return {
-            "records": found["records"],
-            "problems": found["problems"],
-            "sha256": found["sha256"],
-            "bytes": found["bytes"],
-        }
-    except (ValueError, KeyError, TypeError):
-        raise Refused(f"{path}: damaged; delete it and its shard, and run lottery data prepare again") from None
-
-
-def damage(prepared: Prepared, split: str, number: int) -> str:
-    """What is wrong with a shard; empty where nothing is."""
-    if not prepared.index(split, number).exists():
-        return "not there"
-    try:
-        wanted, found = read_index(prepared, split, number)["sha256"], checksum(prepared.shard(split, number))
-    except (OSError, Refused) as error:
-        return str(error)
-    return "" if found == wanted else "its checksum is another"
-
-
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def name_of(prepared: Prepared, split: str) -> str:
-    """What a split is called on a node's own disk: where any image of it is another, so is its name."""
-    digest = hashlib.sha256((prepared.root / DESCRIPTION).read_bytes())
-    for number in range(prepared.counts[split]):
-        digest.update(prepared.index(split, number).read_bytes())
-    return f"{split}-{digest.hexdigest()[:16]}"
+    index = {"bytes": offset, "sha256": digest.hexdigest(), "records": rows, "problems": problems, "crc32": sums}
+    write_index(prepared, split, number, index)
 
 
 @dataclass(frozen=True)
@@ -160,17 +80,26 @@ class Shards:
 
 
 def records_of(prepared: Prepared, split: str) -> Shards:
-    """All records of a split, which must be complete."""
-    missing = prepared.counts[split] - len(prepared.done(split))
-    if missing:
-        raise Refused(f"{prepared.root}: {missing} of {prepared.counts[split]} {split} shards are missing; "
-                      "expected lottery data prepare to have ended")  # fmt: skip
-    rows = [
-        (number, *record[:5])
-        for number in range(prepared.counts[split])
-        for record in read_index(prepared, split, number)["records"]
-    ]
-    return Shards(prepared, split, np.array([(row, *record) for row, record in enumerate(rows)], RECORD))
+    """Return all records of a split. Refuse one that is not complete: what is missing, cut off or of no class."""
+    refuse_unfinished(prepared, split)
+    parts, lost = [], 0
+    for number in range(prepared.counts[split]):
+        index = read_index(prepared, split, number)
+        look(prepared.shard(split, number), index["bytes"])
+        part = np.zeros(len(index["records"]), RECORD)
+        part["shard"], part["crc32"] = number, UNKNOWN if index["crc32"] is None else index["crc32"]
+        for column, name in enumerate(("offset", "length", "label", "height", "width")):
+            part[name] = index["numbers"][:, column]
+        parts.append(part)
+        lost += sum(what.startswith("lost") for _, what in index["problems"])
+    records = np.concatenate(parts)
+    records["row"] = np.arange(len(records))
+    if prepared.images.get(split, len(records) + lost) != len(records) + lost:
+        raise Refused(f"{prepared.root}: {len(records) + lost} {split} images in its shards, expected the "
+                      f"{prepared.images[split]} in {DESCRIPTION}; bring it back from a copy")  # fmt: skip
+    if not len(records):
+        raise Refused(f"{prepared.root}: no {split} images in its shards; expected some, see lottery data inspect")
+    return Shards(prepared, split, records)
 
 
 class Reader:
@@ -179,6 +108,7 @@ class Reader:
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
         self._maps: dict[int, np.ndarray] = {}
+        self._checked = shards.records["crc32"] == UNKNOWN  # compared with its checksum by this reader, or has none
 
     def pixels(self, row: int, out: np.ndarray) -> None:
         """The image of one row into `out`, `[size, size, 3]` uint8."""
@@ -186,7 +116,10 @@ class Reader:
         if self.shards.prepared.format == "raw":
             out[...] = content.reshape(out.shape)
         else:
-            out[...] = decoded(content.tobytes(), out.shape[0])
+            try:
+                out[...] = decoded(content.tobytes(), out.shape[0])
+            except (OSError, ValueError, SyntaxError) as error:  # Pillow's ways to say: damaged
+                raise Refused(f"{self._place(row)}: {' '.join(str(error).split())}; {VERIFY}") from None
 
     def encoded(self, row: int) -> bytes:
         """The image of one row as it lies in its shard."""
@@ -194,7 +127,16 @@ class Reader:
 
     def _record(self, row: int) -> np.ndarray:
         record = self.shards.records[row]
-        return self._content(int(record["shard"]))[record["offset"] : record["offset"] + record["length"]]
+        content = self._content(int(record["shard"]))[record["offset"] : record["offset"] + record["length"]]
+        if not self._checked[row]:  # once: of raw pixels it takes longer than copying them
+            if zlib.crc32(content.data) != record["crc32"]:
+                raise Refused(f"{self._place(row)}: changed since it was written (checksum); {VERIFY}")
+            self._checked[row] = True
+        return content
+
+    def _place(self, row: int) -> str:
+        record = self.shards.records[row]
+        return f"{self.shards.prepared.shard(self.shards.split, record['shard'])}: image at byte {record['offset']}"
 
     def _content(self, number: int) -> np.ndarray:
         if number not in self._maps:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep.data.prepared import SPLITS
 from sweep.errors import Refused
-from sweep.files import write_text
+from sweep.files import read_json, write_text
 
 KEPT = ".sources.json"
-SUFFIXES = {".jpg", ".jpeg", ".png"}
+FORMATS = {
+    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP",
+    ".bmp": "BMP",
+}  # fmt: skip
+LARGEST = 1 << 28  # bytes of one image at its source
 DEVKIT = "ILSVRC2012_devkit_t12"
 
 
@@ -32,12 +39,14 @@ class Source:
     length: int = -1  # to the end
     held: bytes | None = None
 
-    def content(self) -> bytes:
+    def content(self) -> bytes | None:
+        """Return the bytes of the image, or None where they would be more than LARGEST."""
         if self.held is not None:
             return self.held
         with self.path.open("rb") as file:
+            length = self.length if self.length >= 0 else os.fstat(file.fileno()).st_size
             file.seek(self.offset)
-            return file.read(self.length)
+            return file.read(length) if length <= LARGEST else None
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,22 @@ class Listing:
 
     classes: tuple[str, ...]
     splits: dict[str, list[Source]]
+    left_out: tuple[str, ...] = ()  # files that are not read: of another kind, or not directly in a class folder
 
 
 def listing(source: Path) -> Listing:
     """What a folder or archive holds. Refuses what is not complete."""
     if source.is_file() or any(source.glob("data_batch_1*")) or any(source.glob("*/data_batch_1*")):
         return _cifar10(source)
-    found: dict[str, list[tuple[str, Source]]] = {}
+    found, left_out = dict[str, list[tuple[str, Source]]](), list[str]()
     for split, names in (("train", ("train",)), ("test", ("val", "test"))):
-        found[split] = next((made for name in names if (made := _split(source, name))), [])
+        found[split] = []
+        for name in names:
+            if found[split]:  # val/ and test/ are both there
+                left_out += [str(path) for path in (source / name, source / f"{name}.tar") if path.exists()]
+            else:
+                found[split], others = _split(source, name)
+                left_out += others
         if not found[split]:
             raise Refused(
                 f"{source}: no images under {' or '.join(f'{name}/CLASS/' for name in names)}; expected class folders, "
@@ -63,6 +79,8 @@ def listing(source: Path) -> Listing:
     if all(kind == "" for kind, _ in found["test"]):
         found["test"] = _with_truth(source, [part for _, part in found["test"]])
     classes = tuple(sorted({kind for kind, _ in found["train"]}))
+    if classes == ("",):
+        raise Refused(f"{source}: the training images lie in no class folder; expected train/CLASS/*.jpg")
     strange = sorted({kind for kind, _ in found["test"]} - set(classes))
     if strange:
         raise Refused(f"{source}: test images of the class {strange[0]!r}, which has no training images")
@@ -76,6 +94,7 @@ def listing(source: Path) -> Listing:
             ]
             for split, parts in found.items()
         },
+        tuple(sorted(left_out)),
     )
 
 
@@ -84,16 +103,17 @@ def kept_listing(source: Path, dest: Path) -> Listing:
     path = dest / KEPT
     if not path.exists():
         return listing(source)
-    kept = json.loads(path.read_text())
+    kept = read_json(path, {"source": str, "classes": list, "splits": dict.fromkeys(SPLITS, list), "left_out?": list})
     if kept["source"] != str(source.resolve()):
         raise Refused(f"{dest}: begun from {kept['source']}; expected the same source, or an empty folder")
-    return Listing(
-        tuple(kept["classes"]),
-        {
+    try:
+        splits = {
             split: [Source(name, label, Path(at), offset, length) for name, label, at, offset, length in rows]
             for split, rows in kept["splits"].items()
-        },
-    )
+        }
+    except (TypeError, ValueError):
+        raise Refused(f"{path}: damaged; delete it and run again") from None
+    return Listing(tuple(kept["classes"]), splits, tuple(kept.get("left_out") or ()))
 
 
 def keep_listing(found: Listing, source: Path, dest: Path) -> None:
@@ -104,35 +124,56 @@ def keep_listing(found: Listing, source: Path, dest: Path) -> None:
         if all(s.held is None for s in sources)
     }
     if rows:
-        text = json.dumps({"source": str(source.resolve()), "classes": found.classes, "splits": rows})
-        write_text(dest / KEPT, text)
+        kept = {"source": str(source.resolve()), "classes": found.classes, "splits": rows, "left_out": found.left_out}
+        write_text(dest / KEPT, json.dumps(kept))
 
 
-def _split(root: Path, name: str) -> list[tuple[str, Source]]:
-    """The images of a split with the names of their classes; no name where they lie flat."""
-    folder = root / name
-    if folder.is_dir():
-        empty = [kind for kind in sorted(folder.iterdir()) if kind.is_dir() and not any(map(_readable, kind.glob("*")))]
-        if empty and name == "train":
-            raise Refused(f"{empty[0]}: no images in it; expected some, or no such folder: an empty class would be one "
-                          "the network is never shown")  # fmt: skip
-        return [
-            (path.parent.name if path.parent != folder else "", Source(_name(path.relative_to(folder)), -1, path))
-            for path in sorted([*folder.glob("*"), *folder.glob("*/*")])
-            if _readable(path)
-        ]
-    for packed in (root / f"{name}.tar", root / f"ILSVRC2012_img_{name}.tar"):
-        if packed.is_file():
-            try:
-                return list(_in_tar(packed, name))
-            except tarfile.TarError as error:
-                raise Refused(f"{packed}: {error}; expected a whole tar file that is not compressed") from None
-    return []
+def _split(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]:
+    """Return the images of a split with the names of their classes, and the files that are left out.
+
+    Images have no class where all of them lie flat; among class folders such images are left out.
+    """
+    found, others = _files(root / name) if (root / name).is_dir() else _packed(root, name)
+    if any(kind for kind, _ in found):
+        others += [str(one.path) if one.length < 0 else f"{one.path}: {one.name}" for kind, one in found if not kind]
+        found = [(kind, one) for kind, one in found if kind]
+    return found, others
+
+
+def _files(folder: Path) -> tuple[list[tuple[str, Source]], list[str]]:
+    empty = [kind for kind in sorted(folder.iterdir()) if kind.is_dir() and not any(map(_readable, kind.glob("*")))]
+    if empty and folder.name == "train":
+        raise Refused(f"{empty[0]}: no images in it; expected some, or no such folder: an empty class would be one the "
+                      "network is never shown")  # fmt: skip
+    paths = sorted([*folder.glob("*"), *folder.glob("*/*")])
+    found = [
+        (path.parent.name if path.parent != folder else "", Source(_name(path.relative_to(folder)), -1, path))
+        for path in paths
+        if _readable(path)
+    ]
+    read = {one.path for _, one in found}
+    others = {*paths, *folder.glob("*/*/**/*")} - read
+    return found, [str(path) for path in others if not path.is_dir() and not path.name.startswith(".")]
+
+
+def _packed(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]:
+    path = next((at for at in (root / f"{name}.tar", root / f"ILSVRC2012_img_{name}.tar") if at.is_file()), None)
+    if path is None:
+        return [], []
+    others: list[str] = []
+    try:
+        found = list(_in_tar(path, name, others))
+    except tarfile.TarError as error:
+        raise Refused(f"{path}: {error}; expected a whole tar file that is not compressed") from None
+    # class folders may lie in others, all equally deep: what is deeper is in no class folder
+    deep = min((len(folders) for folders, _ in found if folders), default=0)
+    others += [f"{path}: {'/'.join(folders)}/{Path(one.name).name}" for folders, one in found if len(folders) > deep]
+    return [("".join(folders[-1:]), one) for folders, one in found if len(folders) <= deep], others
 
 
 def _readable(path: Path) -> bool:
     """A picture by its name, and a file: whoever opens a pipe waits for ever."""
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+    return path.suffix.lower() in FORMATS and path.is_file()
 
 
 def _name(path: Path) -> str:
@@ -141,18 +182,25 @@ def _name(path: Path) -> str:
 
 
 def _in_tar(
-    path: Path, split: str, base: int = 0, kind: str = "", file: io.BufferedReader | None = None
-) -> Iterator[tuple[str, Source]]:
-    """Images of class folders, or of one tar file per class, where they lie in the outer file."""
+    path: Path, split: str, others: list[str], base: int = 0, kind: str = "", file: io.BufferedReader | None = None
+) -> Iterator[tuple[tuple[str, ...], Source]]:
+    """Yield the images where they lie in the outer file, with the folders or the inner tar file they are in.
+
+    The names of all other files go to `others`.
+    """
     with path.open("rb") as opened, tarfile.open(fileobj=_From(file or opened, base), mode="r:") as tar:
         for member in tar:
             name = Path(member.name)
             at = base + member.offset_data
-            if member.isfile() and name.suffix == ".tar":
-                yield from _in_tar(path, split, at, name.stem, file or opened)
-            elif member.isfile() and name.suffix.lower() in SUFFIXES:
-                own = kind or (name.parent.name if name.parent.name != split else "")
-                yield own, Source(f"{own}/{name.name}" if own else name.name, -1, path, at, member.size)
+            inside = name.parts[name.parts.index(split) + 1 :] if split in name.parts[:-1] else name.parts
+            file_itself = member.isfile() and not member.issparse()
+            if file_itself and name.suffix == ".tar":
+                yield from _in_tar(path, split, others, at, name.stem, file or opened)
+            elif file_itself and name.suffix.lower() in FORMATS:
+                folders = (kind,) if kind else inside[:-1]
+                yield folders, Source("/".join([*folders[-1:], name.name]), -1, path, at, member.size)
+            elif not member.isdir() and not name.name.startswith("."):
+                others.append(f"{path}: {member.name}")
 
 
 class _From(io.RawIOBase):
@@ -160,10 +208,12 @@ class _From(io.RawIOBase):
 
     def __init__(self, file: io.BufferedReader, base: int) -> None:
         self.file, self.base, self.at = file, base, 0
+        self.end = os.fstat(file.fileno()).st_size
 
     def read(self, count: int = -1) -> bytes:
-        self.file.seek(self.base + self.at)
-        found = self.file.read(count)
+        here = min(self.base + self.at, self.end)  # a header may claim any length
+        self.file.seek(here)
+        found = self.file.read(min(count if count >= 0 else LARGEST, LARGEST, self.end - here))
         self.at += len(found)
         return found
 
@@ -178,6 +228,7 @@ class _From(io.RawIOBase):
 def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
     """ImageNet's validation images lie flat; the n-th of them is what line n of the devkit's ground truth says."""
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     needed = ("data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt")
     try:
@@ -185,15 +236,19 @@ def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
             meta, truth = ((root / DEVKIT / name).read_bytes() for name in needed)
         else:
             with tarfile.open(root / f"{DEVKIT}.tar.gz") as tar:
-                meta, truth = (tar.extractfile(f"{DEVKIT}/{name}").read() for name in needed)  # type: ignore[union-attr]
-    except (OSError, KeyError, tarfile.TarError) as error:
+                meta, truth = (tar.extractfile(f"{DEVKIT}/{name}").read(LARGEST) for name in needed)  # type: ignore[union-attr]
+        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+        names = {int(one["ILSVRC2012_ID"]): str(one["WNID"]) for one in synsets}
+        answers = [int(line) for line in truth.decode().split()]
+        strange = [answer for answer in answers if answer not in names]
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, zlib.error, tarfile.TarError,
+            MatReadError) as error:  # fmt: skip
         raise Refused(
             f"{root}: validation images without class folders, and no ground truth ({' '.join(str(error).split())}); "
             f"expected {DEVKIT}.tar.gz beside them"
         ) from None
-    synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-    names = {int(one["ILSVRC2012_ID"]): str(one["WNID"]) for one in synsets}
-    answers = [int(line) for line in truth.decode().split()]
+    if strange:
+        raise Refused(f"{root}: ground truth {strange[0]}, expected a class of the devkit's meta.mat")
     if len(answers) != len(images):
         raise Refused(
             f"{root}: {len(images)} validation images, but {len(answers)} lines of ground truth; expected as many"

@@ -11,7 +11,7 @@ import sys
 
 from sweep.data.engine import missing, tidy
 from sweep.data.prepare import Options, make_shard
-from sweep.data.shards import Prepared
+from sweep.data.prepared import Prepared
 from sweep.data.sources import Listing
 from sweep.errors import Refused
 

@@ -7,7 +7,8 @@ import fcntl
 import shutil
 from pathlib import Path
 
-from sweep.data.shards import Prepared, Shards, checksum, name_of, read_index
+from sweep.data.prepared import Prepared, checksum, name_of, read_index
+from sweep.data.shards import Shards
 from sweep.errors import Refused
 from sweep.files import write_text
 from sweep.progress import Work
@@ -20,7 +21,7 @@ def staged(shards: Shards, folder: Path) -> Shards:
     here.root.mkdir(parents=True, exist_ok=True)
     with (here.root / f"{split}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system if its holder dies
-        todo = [number for number in range(prepared.counts[split]) if not here.index(split, number).exists()]
+        todo = [number for number in range(prepared.counts[split]) if not _there(prepared, here, split, number)]
         with Work(f"{split} shards to {folder}", max(len(todo), 1)) as work:
             for done, number in enumerate(todo, 1):
                 _copy(prepared, here, split, number)
@@ -28,11 +29,16 @@ def staged(shards: Shards, folder: Path) -> Shards:
     return dataclasses.replace(shards, prepared=here)
 
 
+def _there(prepared: Prepared, here: Prepared, split: str, number: int) -> bool:
+    """Whether a shard was copied to its end, and is as long as it was: a node may lose its power."""
+    one, other = here.shard(split, number), prepared.shard(split, number)
+    return here.index(split, number).exists() and one.exists() and one.stat().st_size == other.stat().st_size
+
+
 def _copy(prepared: Prepared, here: Prepared, split: str, number: int) -> None:
     """One shard, then its index: a shard without one was not copied to its end, or not well."""
     shutil.copyfile(prepared.shard(split, number), here.shard(split, number))
-    wanted = read_index(prepared, split, number)["sha256"]
-    if checksum(here.shard(split, number)) != wanted:
+    if read_index(prepared, split, number)["sha256"] not in (None, checksum(here.shard(split, number))):
         raise Refused(
             f"{prepared.shard(split, number)}: its copy has another checksum; see lottery data inspect --verify"
         )

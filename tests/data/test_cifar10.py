@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
@@ -11,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep.data import Images, open_dataset
+from sweep.data import Images, cifar10, open_dataset
 from sweep.data.cifar10 import CLASSES
+from sweep.errors import Refused
 from sweep.experiment import Data
 from tests.images import as_folder, assert_same, refusal, splits
 
@@ -192,8 +194,8 @@ def claiming(size: int, path: Path) -> Path:
     return path
 
 
-def pickled_labels(labels: list[int]) -> dict[str, bytes]:
-    content = {b"labels": labels, b"data": planes(batches()["test_batch"].images)}
+def pickled_labels(labels: list[float] | None = None, kind: type = np.uint8) -> dict[str, bytes]:
+    content = {b"labels": labels or [*range(10)], b"data": planes(batches()["test_batch"].images).astype(kind)}
     return python_files() | {"cifar-10-batches-py/test_batch": pickle.dumps(content, protocol=3)}
 
 
@@ -201,11 +203,35 @@ NAMED = {
     "6 GB in 3 kB": (lambda at: claiming(6 * 10**9, at / "claim.tar"), "data_batch_1.bin claims 6,000,000,000 bytes"),
     "a label of none": (lambda at: as_folder(pickled_labels([*range(9), 10]), at), "1 labels are none of 0 to 9, such"),
     "fewer labels": (lambda at: as_folder(pickled_labels([*range(9)]), at), "9 labels for 10 images"),
+    "pixels of fractions": (
+        lambda at: as_folder(pickled_labels(kind=np.float32), at),
+        "test_batch: data is float32 of shape (10, 3072), expected uint8 of shape (n, 3072)",
+    ),
+    "pixels of 64 bits": (lambda at: as_folder(pickled_labels(kind=np.int64), at), "test_batch: data is int64"),
+    "labels of fractions": (
+        lambda at: as_folder(pickled_labels([0.5, *range(9)]), at),
+        "test_batch: labels are float64 of shape (10,), expected whole numbers 0 to 9",
+    ),
+    "a label below 0": (lambda at: as_folder(pickled_labels([*range(9), -1]), at), "test_batch: 1 labels are none of"),
+    "a byte of label above 9": (
+        lambda at: as_folder(binary_files() | {"cifar-10-batches-bin/data_batch_2.bin": b"\x0a" * 3073}, at),
+        "data_batch_2: 1 labels are none of 0 to 9, such as 10",
+    ),
+    "an empty batch": (
+        lambda at: as_folder(binary_files() | {"cifar-10-batches-bin/data_batch_2.bin": b""}, at),
+        "data_batch_2: 0 labels for 0 images",
+    ),
+    "6 GB in a folder": (lambda at: sparse(as_folder(binary_files(), at)), "data_batch_1.bin claims 6,000,000,000"),
     "another size": (
         lambda at: as_folder(picture_files("png") | {"cifar10/train/cat/9.png": picture(40)}, at),
         "train/cat/9.png has 40 x 40 pixels, expected 32 x 32",
     ),
 }
+
+
+def sparse(root: Path) -> Path:
+    os.truncate(root / "cifar-10-batches-bin" / "data_batch_1.bin", 6 * 10**9)
+    return root
 
 
 def picture(side: int) -> bytes:
@@ -234,6 +260,37 @@ def damaged(path: Path) -> Path:
 def test_a_damaged_archive_is_refused(form, tmp_path):
     path = damaged(LOSSLESS[form](tmp_path))
     assert "is not readable as CIFAR-10" in refusal(lambda: cifar(path))
+
+
+@pytest.mark.parametrize("form", ["binary archive", "python archive", "tar.xz of PNG"])
+@pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")
+def test_a_flipped_bit_of_an_archive_is_never_another_image(form, tmp_path):
+    """gzip's checksum stands behind the end of the tar file, and was never read."""
+    path, stream = LOSSLESS[form](tmp_path), np.random.default_rng(5)
+    whole = path.read_bytes()
+    for at in stream.integers(0, len(whole), 25):
+        content = bytearray(whole)
+        content[at] ^= 1 << stream.integers(8)
+        path.write_bytes(content)
+        try:
+            dataset = cifar(path)
+        except Refused as error:
+            assert "is not readable as CIFAR-10" in str(error) and "\n" not in str(error)
+        else:  # a bit that says nothing, such as the time in a header
+            for received, expected in zip((dataset.train, dataset.test), tiny_cifar(), strict=True):
+                assert_same(received, expected)
+
+
+def test_an_archive_under_a_published_name_that_differs_is_said_once(tmp_path, monkeypatch, capsys):
+    """The published size and MD5 are those of a small archive here."""
+    path = LOSSLESS["binary archive"](tmp_path)
+    size, md5 = path.stat().st_size, hashlib.md5(path.read_bytes()).hexdigest()
+    for published, said in (((size, md5), 0), ((size, "0" * 32), 1), ((size + 1, "0" * 32), 0)):
+        cifar10._compare.cache_clear()
+        monkeypatch.setitem(cifar10.PUBLISHED, path.name, published)
+        assert len(cifar(path).train) == len(cifar(path).train) == 10
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == said and all("has the size of the published archive, but the MD5" in one for one in lines)
 
 
 def test_a_tar_file_cut_off_between_two_pictures_is_refused(tmp_path):

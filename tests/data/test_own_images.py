@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sweep.data.folder import left_out
 from sweep.data.prepare import Options, _record, eight_bits
 from sweep.data.sources import Source
 from tests.sweeping import lottery
@@ -48,6 +49,14 @@ def test_two_commands_bring_them_to_a_report_and_what_is_not_read_is_said(pictur
     assert "not read, 2 files: " in said and "notes.txt" in said and "deep.png" in said and ".hidden" not in said
     assert (tmp_path / "results" / "own_images" / "report" / "report.html").exists()
     assert "2 trainings, 2 of them done" in lottery("plan", *words).stdout
+
+
+def test_what_lies_beside_class_folders_is_said_not_to_be_read(pictures):
+    assert left_out(pictures) == []
+    flat, test = pictures / "train" / "flat.png", pictures / "test"
+    Image.new("RGB", (8, 8)).save(flat)
+    (test / "kind0").mkdir(parents=True)  # val/ is there, and read
+    assert left_out(pictures) == [test, flat]
 
 
 @pytest.mark.tensorflow

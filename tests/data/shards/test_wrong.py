@@ -41,6 +41,8 @@ WRONG = {
     "no folder": ("nowhere", [], "nothing there"),
     "nothing in it": ("empty", [], "expected class folders"),
     "no size": ("source", ["--size", 0], "--size: received 0, expected pixels"),
+    "a size of a mile": ("source", ["--size", 10**9], "--size: received 1000000000, expected pixels, 1 to 8192"),
+    "jobs": ("source", ["--jobs", 10**9], "--jobs: received 1000000000, expected 0 (one per core) to 1024"),
     "quality": ("source", ["--quality", 100], "--quality: received 100, expected 1 to 95"),
 }
 
