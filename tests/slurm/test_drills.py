@@ -33,8 +33,8 @@ def steady(epochs: int, cluster: Cluster, **prune: Any) -> Experiment:
     return dataclasses.replace(made, data=data, cluster=cluster, prune=dataclasses.replace(made.prune, **prune))
 
 
-def written(experiment: Experiment, tmp_path: Path) -> Path:
-    file = tmp_path / "steady.yaml"
+def written(experiment: Experiment, tmp_path: Path, stem: str = "steady") -> Path:
+    file = tmp_path / f"{stem}.yaml"
     file.write_text(experiment_file.dump(experiment))
     return file
 
@@ -163,6 +163,95 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as
     for path in trainings(results, "ticket-*/metrics.jsonl"):
         epochs = [json.loads(line)["epoch"] for line in path.read_text().splitlines()]
         assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
+
+
+DISTURBANCES = int(os.environ.get("DISTURBANCES", "6"))
+SEED = int(os.environ.get("DISTURBANCES_SEED", "11"))
+
+
+@pytest.fixture(scope="session")
+def both_expected(tmp_path_factory) -> dict[str, str]:
+    """What two experiments that share a dense run and tickets must end with: run here, once for all test processes."""
+    folder = tmp_path_factory.mktemp("experiments")
+    return {name: csv_of(once(tmp_path_factory, f"expected-{name}", "sweep", written(grown(name), folder)))
+            for name in ("x", "y")}  # fmt: skip
+
+
+def grown(name: str, **prune: Any) -> Experiment:
+    """Two experiments of one results root: y asks for some of the trainings of x, and for some of its own."""
+    cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
+    quantiles = {"x": (0.3, 0.5, 0.7), "y": (0.5, 0.8)}[name]
+    settings = {"quantiles": quantiles, "rewind": made_up.points(0, 1)} | prune
+    return dataclasses.replace(steady(20, cluster, **settings), name=name)
+
+
+def test_two_experiments_of_one_root_cancelled_retried_grown_and_disturbed_end_as_each_alone(
+    slurm, both_expected, tmp_path
+):
+    """x begins small, by submitit, and grows on the way; y is submitted as scripts. Whatever is cancelled of one and
+    wanted by the other goes on."""
+    chance, results = random.Random(SEED), tmp_path / "disturbed"
+    small, whole, other = (
+        written(grown("x", quantiles=(0.3,)), tmp_path, "small"),
+        written(grown("x"), tmp_path, "x"),
+        written(grown("y"), tmp_path, "y"),
+    )
+    homes = {name: results / name for name in "xy"}
+
+    def task_under_way() -> tuple[Path, str] | None:
+        found = [(home, task) for home in homes.values() if home.is_dir() for task in running(home)]
+        return chance.choice(found) if found else None
+
+    def kill_task() -> None:
+        if hit := task_under_way():
+            with suppress(ProcessLookupError):
+                os.kill(claim(*hit)["pid"], signal.SIGKILL)
+
+    def requeue() -> None:
+        if hit := task_under_way():
+            slurm.run("scontrol", "requeue", claim(*hit)["job"], check=False)
+
+    def lose_node() -> None:
+        if hit := task_under_way():
+            node = claim(*hit)["host"]
+            slurm.kill_node(node)
+            slurm.restore_node(node)
+
+    def restart_controller() -> None:
+        slurm.restart_controller()
+
+    def cancel() -> None:
+        lottery("cancel", chance.choice(list(homes.values())))
+
+    def cancel_one() -> None:
+        if hit := task_under_way():
+            lottery("cancel", *hit)
+
+    def retry() -> None:
+        for home in homes.values():
+            lottery("retry", home, check=None)  # of what only scripts were submitted for, it says so
+
+    def sweep_again() -> None:
+        name = chance.choice("xy")
+        lottery("sweep", whole if name == "x" else other, "--on", "slurm", "--results", results, check=None)
+
+    submitted("submitit", small, results)
+    submitted("scripts", other, results)
+    ways = [kill_task, requeue, lose_node, restart_controller, cancel, cancel_one, retry, sweep_again]
+    order = [way for _ in range(1 + DISTURBANCES // len(ways)) for way in chance.sample(ways, len(ways))]
+    for disturb in order[:DISTURBANCES]:
+        until(lambda: task_under_way() or not slurm.queue(), 300)
+        print(disturb.__name__, flush=True)
+        disturb()
+    for _ in range(10):  # what is still missing, as a person would
+        until(lambda: not slurm.queue(), 600)
+        for file in (whole, other):
+            lottery("sweep", file, "--on", "slurm", "--results", results)
+        if not slurm.queue():
+            break
+    for name, home in homes.items():
+        lottery("report", home)
+        assert (home / "report" / "results.csv").read_text() == both_expected[name]
 
 
 def signals(pid: int, which: str) -> set[int]:

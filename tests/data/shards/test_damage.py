@@ -66,6 +66,7 @@ def earlier(root: Path) -> Path:
         content = json.loads(path.read_text())
         del content["seal"], content["crc32"]
         path.write_text(json.dumps(content) + "\n")
+    edited(root / "prepared.json", lambda content: content.pop("checksum") and None)
     return root
 
 
