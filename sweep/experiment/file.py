@@ -199,7 +199,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         raise _wrong(where, value, names[kind])
     if isinstance(value, float) and not math.isfinite(value):
         raise _wrong(where, value, "a number")
-    return value
+    return value + 0.0 if kind is float else value  # -0.0 would give another name to what 0.0 asks
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
