@@ -17,7 +17,7 @@ UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 PAUSE_SECONDS = 0.1
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 120.0  # without a beat; file systems of clusters show a change up to a minute late
-FREE = ".free"  # hidden, as what travels with results is not
+FREE = ".free"  # hidden: what is not would travel with the results
 
 
 @contextmanager
