@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 from sweep.errors import Refused, cut
 from sweep.experiment.fields import Experiment
+from sweep.experiment.options import right_instead
 from sweep.experiment.point import END
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TIME = re.compile("N|(N-)?N(:N){1,2}|N-N".replace("N", "[0-9]{1,9}"))
 RESERVED = ("trainings", "masks", "compiled", "autotuned", "slurm", "reference")  # folders beside those of experiments
 
 
@@ -53,7 +56,8 @@ def check(e: Experiment) -> None:
     need(whole, "recipe.norm_images", r.norm_images,
          f"0 (the whole batch) or a divisor of recipe.batch ({r.batch})")  # fmt: skip
     need(r.learning_rate > 0, "recipe.learning_rate", r.learning_rate, "more than 0")
-    need(r.reference_batch >= 0, "recipe.reference_batch", r.reference_batch, "0 (no scaling) or a batch size")
+    need(0 <= r.reference_batch <= 10**6, "recipe.reference_batch", r.reference_batch,
+         "0 (no scaling) or a batch size, at most a million")  # fmt: skip
     need(0 <= r.momentum < 1, "recipe.momentum", r.momentum, "0 up to, not including, 1")
     need(0 <= r.norm_momentum < 1, "recipe.norm_momentum", r.norm_momentum, "0 up to, not including, 1")
     need(0 <= r.ema < 1, "recipe.ema", r.ema, "0 (off) up to, not including, 1")
@@ -69,6 +73,10 @@ def check(e: Experiment) -> None:
     for name in ("gamma", "decay"):
         need(0 < getattr(r, name) <= 1, f"recipe.{name}", getattr(r, name), "more than 0, at most 1")
     need(not r.stop_at or d.validation > 0, "recipe.stop_at", r.stop_at, "data.validation above 0 to measure it on")
+    need(0 <= r.first_size <= (d.image_size or 4096), "recipe.first_size", r.first_size,
+         f"0 (off) or pixels, up to {d.image_size or 4096} (data.image_size)")  # fmt: skip
+    need(0 <= r.full_size_epoch < r.epochs, "recipe.full_size_epoch", r.full_size_epoch,
+         f"0 (off) to {r.epochs - 1} (recipe.epochs - 1)")  # fmt: skip
     need(bool(r.first_size) == bool(r.full_size_epoch), "recipe.first_size", r.first_size,
          "recipe.full_size_epoch with it (both or none)")  # fmt: skip
     need(r.checkpoint_minutes > 0, "recipe.checkpoint_minutes", r.checkpoint_minutes, "more than 0")
@@ -96,10 +104,16 @@ def check(e: Experiment) -> None:
         )
     need(0 <= p.share < 1, "prune.share", p.share, "more than 0 and less than 1; 0 = off")
     need(not p.share or p.rounds > 1, "prune.share", p.share, "with it prune.rounds above 1; 0 = off")
+    apart = len(set(p.each_quantile)) == len(p.each_quantile) and max(p.each_quantile, default=0) < 1
+    need(not p.share or apart, "prune.share", p.share, f"one that prunes some, and leaves some, in each of {p.rounds} "
+         "rounds (to a millionth of the weights)")  # fmt: skip
     for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         for k in getattr(p, name):
             need(k != END and (k.unit != "ep" or k.count < r.epochs), f"prune.{name}", k,
                  f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1)")  # fmt: skip
+    for one in p.methods:
+        need(one.at.unit != "ep" or one.at.count < r.epochs, "prune.methods", one,
+             f"a point from 0 to {r.epochs - 1}ep (recipe.epochs - 1), or end")  # fmt: skip
     need(not p.finetune or r.schedule in ("constant", "step", "exponential"), "prune.finetune",
          [str(k) for k in p.finetune],
          f"a schedule whose last rate is not 0 (recipe.schedule is {r.schedule})")  # fmt: skip
@@ -115,6 +129,7 @@ def check(e: Experiment) -> None:
         need(len(set(values)) == len(values), f"prune.{name}", [str(v) for v in values], "each value once")
     need(set(p.control_rewind) <= set(p.rewind), "prune.control_rewind",
          [str(k) for k in p.control_rewind], "some of prune.rewind")  # fmt: skip
+    _check_what_for(e, need)
     need(bool(e.track.project), "track.project", repr(e.track.project), "the name of a wandb project")
     need(len(e.seeds) > 0, "seeds", list(e.seeds), "at least one")
     need(len(set(e.seeds)) == len(e.seeds) and min(e.seeds) >= 0, "seeds", list(e.seeds), "each once, 0 or more")
@@ -123,16 +138,20 @@ def check(e: Experiment) -> None:
     places = len(p.rewind) + len(p.lr_rewind) + len(p.finetune) + 2 * len(p.instability)
     trainings = len(e.seeds) * len(p.methods) * levels * places * (1 + len(p.controls))
     need(trainings <= 10**6, "prune", f"up to {trainings} trainings", "at most a million")
-    for field in dataclasses.fields(c):
-        value = getattr(c, field.name)
-        for text in value if isinstance(value, tuple) else (value,):
-            need(not (isinstance(text, str) and _CONTROL.search(text)), f"cluster.{field.name}", repr(text),
-                 "no line breaks or other control characters: it becomes a line of a script")  # fmt: skip
+    for section in ("data", "cluster", "track"):
+        for field in dataclasses.fields(getattr(e, section)):
+            value = getattr(getattr(e, section), field.name)
+            for text in value if isinstance(value, tuple) else (value,):
+                need(not (isinstance(text, str) and _CONTROL.search(text)), f"{section}.{field.name}", repr(text),
+                     "no line breaks or other control characters")  # fmt: skip
+    for name in ("partition", "account", "qos"):
+        need(bool(re.fullmatch(r"[A-Za-z0-9_.,:@+-]*", getattr(c, name))), f"cluster.{name}", repr(getattr(c, name)),
+             "one word of letters, digits and _ . , : @ + -")  # fmt: skip
     for option in c.options:
-        need(bool(re.fullmatch(r"--[a-z][a-z-]*(=.+)?", option)), "cluster.options", repr(option),
-             "--name or --name=value, as in --constraint=a100")  # fmt: skip
+        need(not right_instead(option), "cluster.options", repr(option), right_instead(option))
     for name in ("nodes", "gpus_per_node", "gpus_per_cell", "cpus_per_gpu", "warning_seconds"):
         need(getattr(c, name) > 0, f"cluster.{name}", getattr(c, name), "1 or more")
+    need(c.warning_seconds <= 65535, "cluster.warning_seconds", c.warning_seconds, "at most 65535, as SLURM takes it")
     each, carried = c.trainings_per_gpu, c.trainings_per_task
     for name, count in (("trainings_per_gpu", each), ("trainings_per_task", carried)):
         need(count == "auto" or count > 0, f"cluster.{name}", count, "1 or more, or auto")
@@ -143,16 +162,36 @@ def check(e: Experiment) -> None:
     for name in ("array_parallelism", "restarts"):
         need(getattr(c, name) >= 0, f"cluster.{name}", getattr(c, name), "0 or more")
     for name in ("time_limit", "dense_time_limit"):
-        need(not getattr(c, name) or bool(re.fullmatch(r"\d+|(\d+-)?\d+(:\d+){1,2}|\d+-\d+", getattr(c, name))),
+        need(not getattr(c, name) or bool(_TIME.fullmatch(getattr(c, name))),
              f"cluster.{name}", repr(getattr(c, name)), "minutes, H:M:S or D-H:M:S")  # fmt: skip
         seconds = seconds_of(getattr(c, name))
         need(seconds is None or c.warning_seconds < seconds, "cluster.warning_seconds", c.warning_seconds,
              f"less than cluster.{name} ({getattr(c, name)}): else a task is warned before it begins")  # fmt: skip
     need(c.price_per_gpu_hour >= 0, "cluster.price_per_gpu_hour", c.price_per_gpu_hour, "0 (unknown) or more")
-    need(bool(re.fullmatch(r"\d+[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
+    need(bool(re.fullmatch(r"[0-9]{1,9}[KMGT]?", c.memory_per_gpu)), "cluster.memory_per_gpu", repr(c.memory_per_gpu),
          "a size as SLURM writes it, such as 32G")  # fmt: skip
     need(c.gpus_per_node % c.gpus_per_cell == 0, "cluster.gpus_per_cell", c.gpus_per_cell,
          f"a divisor of gpus_per_node ({c.gpus_per_node})")  # fmt: skip
+
+
+def _check_what_for(e: Experiment, need: Callable[[bool, str, object, str], None]) -> None:
+    """Refuse levels, ways to retrain and controls with which nothing would be trained: they need each other."""
+    p = e.prune
+    levels = p.each_quantile or p.thresholds or any(one.own_quantile is not None for one in p.methods)
+    unstable = p.instability and p.instability_quantiles
+    need(not levels or bool(p.rewind or p.lr_rewind or p.finetune or unstable), "prune.rewind", [],
+         "points to train what is pruned from, here or in prune.lr_rewind or prune.finetune")  # fmt: skip
+    for name in ("lr_rewind", "finetune", "controls"):
+        asked = getattr(p, name)
+        need(bool(levels) or not asked, f"prune.{name}", [str(one) for one in asked],
+             "with it prune.quantiles, prune.thresholds or prune.share: without them nothing is pruned")  # fmt: skip
+    need(not p.controls or bool(p.rewind), "prune.controls", list(p.controls),
+         "with it prune.rewind: controls belong to tickets that are rewound")  # fmt: skip
+    for name, wanted in (("control_quantiles", "controls"), ("control_rewind", "controls"),
+                         ("instability_quantiles", "instability")):  # fmt: skip
+        asked = getattr(p, name)
+        need(not asked or bool(getattr(p, wanted)), f"prune.{name}", [str(one) for one in asked],
+             f"with it prune.{wanted}")  # fmt: skip
 
 
 def seconds_of(limit: str) -> int | None:

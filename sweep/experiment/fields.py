@@ -122,7 +122,7 @@ class Cluster:
     array_parallelism: int = 0  # cells at a time; 0 = as many as the nodes have GPUs for
     warning_seconds: int = 120  # before the time limit, to save and go on in another turn
     restarts: int = 5  # of a task that gets no further, before it counts as failed
-    options: tuple[str, ...] = ()  # further #SBATCH options, such as --constraint=a100
+    options: tuple[str, ...] = ()  # further #SBATCH options, such as --constraint=a100; not those the chain rests on
     setup: tuple[str, ...] = ()  # lines before the work, such as module load cuda
     price_per_gpu_hour: float = 0.0  # in any currency; 0 = unknown
     container: str = ""  # before every lottery command, such as apptainer exec --nv image.sif

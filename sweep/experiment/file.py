@@ -20,18 +20,23 @@ from sweep.experiment.fields import Experiment
 from sweep.experiment.method import Method, method
 from sweep.experiment.point import Point, point
 
+MOST_CHARACTERS = 131_072  # of an experiment file: some ten thousand seeds or quantiles, read within seconds
+MOST_NESTED, MOST_ALIASES = 20, 100
 WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # values that are written as a word
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
     try:
-        text = path.read_text()
+        with open(path, encoding="utf-8") as f:
+            text = f.read(MOST_CHARACTERS + 1)
         raw = read_yaml(text)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, dates that do not exist
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, thousands of digits
         raise Refused(f"{path}: not YAML: {cut(' '.join(str(error).split()))}") from None
+    except Refused as error:
+        raise Refused(f"{path}: {error}") from None
     if not isinstance(raw, dict):
         raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
     _refuse_edited(text, path)
@@ -41,43 +46,70 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     try:
         experiment: Experiment = convert(Experiment, raw, "")
         check(experiment)
+        if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
+            raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
+                          "experiment that can be read again from its results")  # fmt: skip
     except Refused as error:
         raise Refused(f"{path}: {error}") from None
     return experiment
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as a person means it: 12:00:00 and 030 are text and no numbers to base 60 and 8; a key stands once."""
+    """YAML as a person means it: 12:00:00, 030 and 2024-01-01 are text, no numbers to base 60 or 8 and no dates; a key
+    is a word that stands once; tags, and more nesting and aliases than an experiment needs, are refused as they come.
+    """
+
+    depth = aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        where = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            self.aliases += 1
+        elif event.tag is not None:
+            raise Refused(f"{where}: received the tag {brief(event.tag)}, expected a value without a tag")
+        if isinstance(event, yaml.ScalarEvent) and _HALF.search(event.value):
+            raise Refused(f"{where}: received {brief(event.value)}, expected text: that is half a character")
+        if self.aliases > MOST_ALIASES:
+            raise Refused(f"{where}: more than {MOST_ALIASES} aliases, expected an experiment file")
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise Refused(f"{where}: nested too deeply, expected at most {MOST_NESTED} lists or sections deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            where = f"line {key.start_mark.line + 1}"
+            if not isinstance(key, yaml.ScalarNode):
+                raise Refused(f"{where}: received a list or a section as a key, expected a word")
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {brief(key.value)} stands there twice", key.start_mark
-                )
+                raise Refused(f"{where}: the key {brief(key.value)} stands there twice, expected once")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
+_HALF = re.compile("[\ud800-\udfff]")  # a surrogate alone, which cannot be written anywhere
+# Of YAML 1.1 stay truth values and null. Merge keys (<<) go too: doubled twenty times they fill any memory.
 _Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:int"]
+    first: [pair for pair in pairs if pair[0] in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:null")]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+    list("-+.0123456789"),
+)
 
 
 def read_yaml(text: str) -> Any:
-    """What can be read as YAML, and no more of it than an experiment may have."""
-    if len(text) > 1_000_000:
-        raise ValueError(f"{len(text):,} characters, expected an experiment file")
-    try:
-        tokens = sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader))
-        if tokens > 100:
-            raise ValueError(f"{tokens} aliases, expected an experiment file")
-        return yaml.load(text, Loader=_Loader)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    """Return what the text says as YAML. Raise Refused if it is more than an experiment may have, before it is read."""
+    if len(text) > MOST_CHARACTERS:
+        raise Refused(f"more than {MOST_CHARACTERS:,} characters, expected an experiment file")
+    return yaml.load(text, Loader=_Loader)
 
 
 def dump(experiment: Experiment) -> str:
@@ -134,7 +166,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         hints = get_type_hints(kind)
         for key in value:
             if key not in hints:
-                raise Refused(f"{cut(_join(where, key))}: no such key{suggestion(str(key), hints)}")
+                raise Refused(f"{cut(_join(where, _shown(key)))}: no such key{suggestion(str(key), hints)}")
         return kind(**{key: convert(hints[key], v, _join(where, key)) for key, v in value.items()})  # type: ignore[operator]
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
@@ -158,7 +190,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         value = int(value)  # 030 is 30
     if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
         try:
-            value = float(value)  # YAML 1.1 reads 1e-4 as text
+            # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
+            value = float(value.encode("ascii") if isinstance(value, str) else value)
         except (ValueError, OverflowError):
             raise _wrong(where, value, "a number") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -166,7 +199,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         raise _wrong(where, value, names[kind])
     if isinstance(value, float) and not math.isfinite(value):
         raise _wrong(where, value, "a number")
-    return value
+    return value + 0.0 if kind is float else value  # -0.0 would give another name to what 0.0 asks
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -192,11 +225,13 @@ def _set(raw: dict[str, Any], override: str) -> None:
     for section in sections:
         at = at.setdefault(section, {})
         if not isinstance(at, dict):
-            raise Refused(f"{brief(override)}: {section} is not a section")
+            raise Refused(f"{brief(override)}: {_shown(section)} is not a section")
     try:
         at[last] = read_yaml(text)
     except (yaml.YAMLError, ValueError):
         raise Refused(f"{brief(override)}: the value is not YAML") from None
+    except Refused as error:
+        raise Refused(f"{brief(override)}: {error}") from None
 
 
 def _plain(part: Any) -> Any:
@@ -205,6 +240,11 @@ def _plain(part: Any) -> Any:
     if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
         return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
     return [_plain(one) for one in part] if isinstance(part, tuple) else part
+
+
+def _shown(key: object) -> str:
+    """Return a key as it stands there, or escaped if it would not stay in its line."""
+    return str(key) if str(key).isprintable() else brief(key)
 
 
 def _join(where: str, key: object) -> str:

@@ -41,7 +41,7 @@ def point(text: object) -> Point:
         return END
     if text in (0, "0") and not isinstance(text, bool):
         return BEGINNING
-    found = re.fullmatch(r"(\d{1,9})(ep|it)", text) if isinstance(text, str) else None
+    found = re.fullmatch(r"([0-9]{1,9})(ep|it)", text) if isinstance(text, str) else None
     if not found:
         hint = (
             f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"

@@ -103,10 +103,10 @@ ALLOCATIONS: dict[str, Allocate] = {"global": whole, "uniform": uniform, "erk": 
 
 def n_and_m(word: str) -> tuple[int, int] | None:
     """
-    >>> n_and_m("2:4"), n_and_m("global")
-    ((2, 4), None)
+    >>> n_and_m("2:4"), n_and_m("global"), n_and_m("02:4")
+    ((2, 4), None, None)
     """
-    found = re.fullmatch(r"(\d+):(\d+)", word)
+    found = re.fullmatch(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})", word)  # one word for one allocation
     return (int(found[1]), int(found[2])) if found else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.errors import Refused
-from sweep.experiment import Experiment, Point, Recipe
+from sweep.experiment import END, Experiment, Method, Point, Recipe
 
 Array = np.ndarray
 
@@ -141,6 +141,12 @@ def check_batch(recipe: Recipe, images: int) -> None:
         raise Refused(f"recipe.batch: received {recipe.batch}, expected at most the {images} training images")
 
 
+def check_size(recipe: Recipe, full: int) -> None:
+    """Refuse progressive resizing that would begin with larger images than there are."""
+    if recipe.first_size > full:
+        raise Refused(f"recipe.first_size: received {recipe.first_size}, expected at most the images' {full} pixels")
+
+
 def check_points(experiment: Experiment, images: int) -> None:
     """Refuses points after the end of training, and two names of one step: that takes the number of images."""
     prune, recipe = experiment.prune, experiment.recipe
@@ -155,6 +161,14 @@ def check_points(experiment: Experiment, images: int) -> None:
             if step in named:
                 raise Refused(f"prune.{name}: {named[step]} and {at} are the same step, {step}; expected one of them")
             named[step] = at
+    scored: dict[tuple[str, str, int], Method] = {}
+    for one in prune.methods:
+        step = one.at.step(steps, recipe.epochs)
+        if step >= steps * recipe.epochs and one.at != END:
+            raise Refused(f"prune.methods: received {one}, expected end or a point before the end of training, after "
+                          f"{steps * recipe.epochs} steps ({steps} in an epoch)")  # fmt: skip
+        if (other := scored.setdefault((one.score, one.allocation, step), one)) != one:
+            raise Refused(f"prune.methods: {other} and {one} score the same step, {step}; expected one of them")
 
 
 def groups_of(recipe: Recipe, replicas: int) -> int:

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from sweep.errors import Refused
+from sweep.errors import Refused, brief
 from sweep.experiment import Experiment
+from sweep.experiment.file import read_yaml
 from sweep.graph.plan import dense_of
 
 METRICS = ("validation_top1", "validation_top5", "validation_loss")
@@ -60,21 +61,23 @@ class Search:
 def read(path: Path) -> Search:
     """The search in a YAML file; whatever a trial could not be made of is refused."""
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = read_yaml(path.read_text())
     except OSError as error:
         raise Refused(
             f"{path}: {error.strerror}; expected a search file, such as experiments/sweeps/dry_run.yaml"
         ) from None
     except (yaml.YAMLError, ValueError) as error:
         raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except Refused as error:
+        raise Refused(f"{path}: {error}") from None
 
     def need(ok: bool, where: str, received: object, right: str) -> None:
         if not ok:
-            raise Refused(f"{path}: {where}: received {received!r}, expected {right}")
+            raise Refused(f"{path}: {where}: received {brief(received)}, expected {right}")
 
     need(isinstance(raw, dict), "the file", raw, "method:, metric:, parameters:")
     unknown = set(raw) - {"method", "metric", "parameters", "run_cap", "name", "description"}
-    need(not unknown, "keys", sorted(unknown), "method, metric, parameters, run_cap, name, description")
+    need(not unknown, "keys", sorted(map(str, unknown)), "method, metric, parameters, run_cap, name, description")
     need(raw.get("method") in METHODS, "method", raw.get("method"), "one of " + ", ".join(METHODS))
     metric = raw.get("metric")
     named = isinstance(metric, dict) and metric.get("name") in METRICS
@@ -97,7 +100,7 @@ def read(path: Path) -> Search:
         need(isinstance(choice, dict), where, choice, "value:, values: or distribution:")
         if "distribution" in choice:
             low, high = choice.get("min"), choice.get("max")
-            need(choice["distribution"] in DISTRIBUTIONS, f"{where}.distribution", choice["distribution"],
+            need(str(choice["distribution"]) in DISTRIBUTIONS, f"{where}.distribution", choice["distribution"],
                  "one of " + ", ".join(DISTRIBUTIONS))  # fmt: skip
             numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
             need(numbers and low < high, where, choice, "min below max")

@@ -1,4 +1,7 @@
-"""Experiment files by the hundred that no person would write: an answer or one short line, soon, in little memory."""
+"""Experiment files by the hundred that no person would write: an answer or one short line, soon, in little memory.
+
+Of another seed, with the CPU-seconds of the slowest: python -m tests.cli.test_malformed 1000 FOLDER SEED > lines.jsonl
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -30,10 +34,23 @@ ODD: tuple[Any, ...] = (
     {"epochs": {"epochs": 3}},
 )  # fmt: skip
 MORE = (b"\t", b"\xff\xfe", b"&a [*a]", b"<<: *a\n", b"!!python/object:os.system x", b"[" * 3000, b"9" * 5000, b": ")
+WRITTEN = (  # values in YAML that no value in Python is written as
+    "{[a]: b}", "{{a: b}: c}", "!!int ''", "!!timestamp foo", "!!bool 'x'", "!!float ''", "!!null x", "!!binary x",
+    "!!set {a, b}", "!!omap [a: 1]", "!!pairs [a: 1]", "!!map x", "!!seq x", "!!str {a: b}", "! x", "!x!y z", "!<a> b",
+    "!!python/object/apply:os.getcwd []", "- " * 20_000, "[" * 20_000, "{a: " * 20_000, "[" * 19 + "]" * 19, "&a [*a]",
+    "&a {a: *a}", "*nowhere", "&a x, &a y", "{a: 1, a: 2}", "{<<: {a: 1}}", "{<<: [{a: 1}, {a: 2}]}", "{?}", "? a\n: b",
+    "2024-02-30", "2024-01-01 25:61:61", "1:30.5", "=", "<<", "0o17", "0b11", "+.inf", "-.INF", ".NaN", "1e999", "٣",
+    "٣:٤", "٢ep", "[magnitude/02:4]", "[magnitude/٢:٤]", "[magnitude@999999999it]", "[magnitude@400ep]", '"\\ud800"',
+    '"\\0"', '"\\x85"', '"a\\nb"', "\u2028", "\ufeff", "\U0001f600", "e\u0301", "|\n  a\n  b", ">-\n  a", "'", '"',
+    "%YAML 9.9", "---", "...", "--- a\n--- b", "@", "`", "#", "-", "?", ":", ",", "]", "}", "\r", "a: b: c",
+    "[--dep=singleton]", "[--comment='a]", "['--a b --wrap=id']", "[--hold, --time=5]", "a b --wrap=id", "1-٢:00",
+    "999999999999999:00", f"[{', '.join(map(str, range(9000)))}]", f"[{'*b, ' * 200}]", "x" * 200_000, "[-0.0, 0.0]",
+    "null", "~", "yes",
+)  # fmt: skip
 
 
-def drawn(chance: random.Random) -> bytes:
-    """A whole experiment with up to four things changed, in its values or in its text."""
+def drawn(chance: random.Random) -> tuple[bytes, list[str]]:
+    """A whole experiment with up to four things changed, in its values or in its text, and what is given besides."""
     content = yaml.safe_load(experiment_file.dump(made_up.experiment()))
     for _ in range(chance.randrange(4)):
         place = content
@@ -49,14 +66,22 @@ def drawn(chance: random.Random) -> bytes:
             place[key] = chance.choice(ODD)
     text = yaml.safe_dump(content, allow_unicode=True).encode()
     at = chance.randrange(len(text))
+    lines = text.decode().splitlines()
+    for _ in range(chance.choice([0, 0, 0, 1, 2])):
+        i = chance.randrange(len(lines))
+        lines[i] = f"{lines[i].partition(':')[0]}: {chance.choice(WRITTEN)}"
+    text = "\n".join(lines).encode()
+    keys = [f"{section}.{key}" for section, inside in content.items() if isinstance(inside, dict) for key in inside]
+    given = [f"{chance.choice(keys or ['name'])}={chance.choice(WRITTEN)}" for _ in range(chance.choice([0, 0, 0, 1]))]
     return chance.choice([
-        text, text, text, text[:at], text[:at] + chance.choice(MORE) + text[at:], text + text, text[::-1],
+        *[text] * 8, text[:at], text[:at] + chance.choice(MORE) + text[at:], text + text, text[::-1],
         b"base: &b {recipe: {epochs: 3}}\n<<: [" + b"*b, " * 400 + b"*b]\n",
-        bytes(chance.randrange(256) for _ in range(90)),
-    ])  # fmt: skip
+        bytes(chance.randrange(256) for _ in range(90)), chance.choice(WRITTEN).encode(),
+        "".join(chance.choice(WRITTEN) for _ in range(9)).encode(),
+    ]), given  # fmt: skip
 
 
-def look(count: int, folder: Path) -> None:
+def look(count: int, folder: Path, seed: int = 3) -> None:
     """In a process of its own: what `lottery plan` makes of each, a line of JSON for every case."""
     from sweep import cli
 
@@ -65,12 +90,14 @@ def look(count: int, folder: Path) -> None:
 
     warnings.filterwarnings("ignore", "Cyclopts application invoked without tokens")  # it looks for pytest
     signal.signal(signal.SIGALRM, ended)
-    chance, said = random.Random(3), sys.stdout
-    sys.argv = ["lottery", "plan", str(folder / "small.yaml"), "--results", str(folder / "results")]
+    chance, said = random.Random(seed), sys.stdout
+    words = ["lottery", "plan", str(folder / "small.yaml"), "--results", str(folder / "results")]
     for _ in range(count):
-        content = drawn(chance)
+        content, given = drawn(chance)
         (folder / "small.yaml").write_bytes(content)
+        sys.argv = [*words, *given]
         out, error = io.StringIO(), io.StringIO()
+        began = time.process_time()
         signal.alarm(SECONDS)
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
@@ -80,6 +107,7 @@ def look(count: int, folder: Path) -> None:
         signal.alarm(0)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         line = {"status": status, "error": error.getvalue(), "memory": memory, "content": repr(content[:3000])}
+        line |= {"given": [one[:300] for one in given], "seconds": time.process_time() - began}
         said.write(json.dumps(line) + "\n")
 
 
@@ -103,4 +131,4 @@ def test_whatever_stands_in_the_file_it_is_planned_or_refused_in_one_short_line(
 
 
 if __name__ == "__main__":
-    look(int(sys.argv[1]), Path(sys.argv[2]))
+    look(int(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

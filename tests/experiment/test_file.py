@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sweep.experiment import Experiment, Model, check
-from sweep.experiment.file import load
+from sweep.experiment.file import load, record
+from sweep.work.fitting import fitting
 from tests.experiment.conftest import SMALL
 from tests.made_up import refusal
 
@@ -167,6 +168,88 @@ REFUSED_OVERRIDES = {
     "a name that is an option": ("name=-x", "name: received '-x', expected letters, digits"),
     "a price below nothing": ("cluster.price_per_gpu_hour=-1", "cluster.price_per_gpu_hour: received -1.0, expected 0"),
     "memory in words": ("cluster.memory_per_gpu=lots", "cluster.memory_per_gpu: received 'lots', expected a size"),
+    "resizing from below nothing": (
+        "recipe={epochs: 4, first_size: -1, full_size_epoch: 2}",
+        "recipe.first_size: received -1, expected 0 (off) or pixels, up to 4096",
+    ),
+    "resizing beyond the end": (
+        "recipe={epochs: 4, first_size: 4, full_size_epoch: 4}",
+        "recipe.full_size_epoch: received 4, expected 0 (off) to 3 (recipe.epochs - 1)",
+    ),
+    "resizing before the beginning": (
+        "recipe={epochs: 4, first_size: 4, full_size_epoch: -3}",
+        "recipe.full_size_epoch: received -3, expected 0 (off) to 3",
+    ),
+    "scaled from a batch of 400 digits": (f"recipe.reference_batch=1{'0' * 400}", "recipe.reference_batch: received 1"),
+    "pruned and not trained": ("prune.rewind=[]", "prune.rewind: received [], expected points to train what is pruned"),
+    "a share and not trained": ("prune={rounds: 2, share: 0.2, rewind: []}", "prune.rewind: received [], expected"),
+    "N:M and not trained": ("prune={methods: [magnitude/2:4], rewind: []}", "prune.rewind: received [], expected"),
+    "controls of nothing": (
+        "prune={controls: [fresh]}",
+        "prune.controls: received ['fresh'], expected with it prune.quantiles, prune.thresholds or prune.share",
+    ),
+    "nothing to retrain": ("prune={lr_rewind: [1ep]}", "prune.lr_rewind: received ['1ep'], expected with it prune.qua"),
+    "controls of no ticket": (
+        "prune={quantiles: [0.5], rewind: [], lr_rewind: [1ep], controls: [fresh]}",
+        "prune.controls: received ['fresh'], expected with it prune.rewind",
+    ),
+    "levels of no controls": (
+        "prune.control_quantiles=[0.5]",
+        "prune.control_quantiles: received ['0.5'], expected with it prune.controls",
+    ),
+    "points of no controls": (
+        "prune.control_rewind=[2ep]",
+        "prune.control_rewind: received ['2ep'], expected with it prune.controls",
+    ),
+    "levels of no instability": (
+        "prune.instability_quantiles=[0.5]",
+        "prune.instability_quantiles: received ['0.5'], expected with it prune.instability",
+    ),
+    "rounds that leave nothing": (
+        "prune={rounds: 7, share: 0.9}",
+        "prune.share: received 0.9, expected one that prunes some, and leaves some, in each of 7 rounds",
+    ),
+    "rounds that take nothing": ("prune={rounds: 2, share: 1.0e-8}", "prune.share: received 1e-08, expected one that"),
+    "an allocation in other words": ("prune.methods=[magnitude/02:4, magnitude/2:4]", "received 'magnitude/02:4', exp"),
+    "an allocation of thousands of digits": (f"prune.methods=[magnitude/2:{'9' * 5000}]", "expected an allocation out"),
+    "a point of another script": (
+        "prune.rewind=[٢ep]",
+        "received '٢ep', expected a point of training",
+    ),
+    "an allocation of another script": ("prune.methods=[magnitude/٢:٤]", "received 'magnitude/٢:٤', expected an all"),
+    "a number of another script": ("recipe.momentum=٠.٥", "recipe.momentum: received '٠.٥', expected a number"),
+    "a time of another script": (
+        "cluster.time_limit=١٢:٠٠:٠٠",
+        "received '١٢:٠٠:٠٠', expected minutes",
+    ),
+    "a time of thousands of digits": (f"cluster.time_limit='{'9' * 5000}'", "expected minutes, H:M:S or D-H:M:S"),
+    "memory of another script": (
+        "cluster.memory_per_gpu=٣٢G",
+        "received '٣٢G', expected a size",
+    ),
+    "memory of thousands of digits": (f"cluster.memory_per_gpu='{'9' * 5000}'", "expected a size as SLURM writes it"),
+    "a qos with an option": (
+        'cluster.qos="a b --wrap=id"',
+        "cluster.qos: received 'a b --wrap=id', expected one word of letters, digits and _ . , : @ + -",
+    ),
+    "a partition of two words": ('cluster.partition="a b"', "cluster.partition: received 'a b', expected one word"),
+    "an account with a quotation": ("cluster.account=a'b", 'cluster.account: received "a\'b", expected one word'),
+    "warned a day before": (
+        "cluster.warning_seconds=86400",
+        "cluster.warning_seconds: received 86400, expected at",
+    ),
+    "a path of two lines": ('data.path="a\\nb"', "data.path: received 'a\\nb', expected no line breaks"),
+    "a project without end": ('track.project="a\\0b"', "track.project: received 'a\\x00b', expected no line breaks"),
+    "scored after the end": (
+        "prune.methods=[magnitude@400ep]",
+        "prune.methods: received magnitude@400ep, expected a point from 0 to 3ep (recipe.epochs - 1), or end",
+    ),
+    "scored at the end in epochs": ("prune.methods=[magnitude@4ep]", "prune.methods: received magnitude@4ep, expected"),
+    "an option of two words": (
+        'cluster.options=["--comment=a --dependency=singleton"]',
+        "expected --name or --name=value, as in --constraint=a100, with quotes around a value that has spaces",
+    ),
+    "an option with half a quotation": ('cluster.options=["--comment=\'a"]', "expected --name or --name=value"),
     "cell across nodes": ("cluster.gpus_per_cell=3", "cluster.gpus_per_cell: received 3, expected a divisor"),
 }
 
@@ -177,6 +260,84 @@ def test_a_wrong_value_is_refused_with_its_place_in_one_line(written, override, 
     said = refusal(lambda: written(text, override))
     assert message in said
     assert "small.yaml: " in said
+
+
+def test_images_smaller_than_the_first_of_a_resizing_are_refused(written):
+    resizing = "{epochs: 4, batch: 8, first_size: 64, full_size_epoch: 2}"
+    said = refusal(lambda: written(SMALL, "data.image_size=32", f"recipe={resizing}"))
+    assert "recipe.first_size: received 64, expected 0 (off) or pixels, up to 32 (data.image_size)" in said
+    assert written(SMALL, "data.image_size=64", f"recipe={resizing}").recipe.first_size == 64
+    source = refusal(lambda: fitting(written(SMALL, f"recipe={resizing}")))
+    assert source == "recipe.first_size: received 64, expected at most the images' 8 pixels"
+
+
+def test_what_is_not_rewound_may_be_retrained_or_compared(written):
+    assert not written(SMALL, "prune.rewind=[]", "prune.lr_rewind=[1ep]").prune.rewind
+    assert not written(SMALL, "prune.rewind=[]", "prune.finetune=[1ep]", "recipe.schedule=constant").prune.rewind
+    assert not written(SMALL, "prune={rewind: [], instability: [1ep]}").prune.rewind
+
+
+def test_no_zero_is_below_another(written):
+    assert str(written(SMALL, "prune.quantiles=[-0.0, 0.5]").prune.quantiles) == "(0.0, 0.5)"
+
+
+def test_partitions_may_be_several_and_accounts_have_signs(written):
+    cluster = written(SMALL, "cluster={partition: 'gpu,gpu-long', account: 'lab_1@site:a.b+c', qos: high}").cluster
+    assert (cluster.partition, cluster.account) == ("gpu,gpu-long", "lab_1@site:a.b+c")
+
+
+# ---- options of sbatch
+
+CHAIN = {
+    "--dependency=singleton": "nothing: jobs wait for what they need (--dependency)",
+    "--dep=singleton": "nothing: jobs wait for what they need (--dependency)",
+    "--kill-on-invalid-dep=no": "nothing: a job whose turn cannot come is cancelled",
+    "--array=0-3": "cluster.array_parallelism: the elements of an array are its trainings",
+    "--arr=0-3": "cluster.array_parallelism: the elements of an array are its trainings",
+    "--requeue": "nothing: a task that was interrupted goes on in another turn (--requeue)",
+    "--no-requeue": "nothing: a task that was interrupted goes on in another turn (--no-requeue)",
+    "--no-req": "nothing: a task that was interrupted goes on in another turn (--no-requeue)",
+    "--signal=USR2": "cluster.warning_seconds instead (--signal)",
+    "--output=x": "nothing: each training has a log of its own",
+    "--error=x": "nothing: each training has a log of its own",
+    "--open-mode=truncate": "nothing: a log goes on where it was",
+    "--wrap=id": "cluster.setup and cluster.container instead",
+    "--parsable": "nothing: the answer of sbatch is read",
+    "--test-only": "nothing: lottery check asks SLURM",
+    "--wait": "nothing: lottery status shows what runs",
+    "--job-name=x": "name: jobs are called after the experiment",
+    "--nodes=2": "cluster.nodes and cluster.gpus_per_cell",
+    "--ntasks=2": "nothing: a job is one process",
+    "--ntasks-per-node=2": "nothing: a job is one process",
+    "--partition=x": "cluster.partition instead",
+    "--part=x": "cluster.partition instead",
+    "--account=x": "cluster.account instead",
+    "--qos=x": "cluster.qos instead",
+    "--time=5": "cluster.time_limit and cluster.dense_time_limit instead",
+    "--t=5": "cluster.time_limit and cluster.dense_time_limit instead",
+    "--mem=5G": "cluster.memory_per_gpu instead",
+    "--cpus-per-task=5": "cluster.cpus_per_gpu instead",
+    "--clusters=other": "nothing: jobs are submitted to the cluster of this machine",
+    "--version": "nothing: jobs are submitted",
+}
+
+
+@pytest.mark.parametrize(("option", "right"), CHAIN.items())
+def test_an_option_that_the_chain_of_jobs_rests_on_is_refused_with_what_to_use_instead(written, option, right):
+    said = refusal(lambda: written(SMALL, f"cluster.options=[{option}]"))
+    assert f"cluster.options: received '{option}', expected {right}" in said
+
+
+FREE = (
+    "--gres=gpu:a100:1", "--constraint=a100", "--exclusive", "--hold", "--reservation=r", "--mail-type=END",
+    "--mail-user=a@b", "--mem-per-gpu=8G", "--mem-per-cpu=1G", "--nodelist=n1", "--exclude=n2", "--comment='a b'",
+    "--wckey=k", "--begin=now", "--nice=5", "--time-min=5", "--wait-all-nodes=1", "--export=NONE", "--gpus-per-node=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("option", FREE)
+def test_another_option_is_taken_as_it_is(written, option):
+    assert written(SMALL, f'cluster.options=["{option}"]').cluster.options == (option,)
 
 
 REFUSED_FORMS = {
@@ -233,13 +394,50 @@ def test_times_and_numbers_mean_what_a_person_means(written):
     assert written(SMALL, "cluster.dense_time_limit=1:30:00").cluster.dense_time_limit == "1:30:00"
 
 
+def test_thousands_of_values_are_read_and_can_be_read_again(written):
+    made = written(SMALL + f"seeds: {list(range(10_000))}\n", "prune.rewind=[0]", "prune.quantiles=[0.5]")
+    assert len(made.seeds) == 10_000
+    many = written(SMALL, f"prune.quantiles={[i / 7001 for i in range(3000)]}")
+    for one in (made, many):
+        assert written(record(one), name="again") == dataclasses.replace(one, name="small")
+
+
+def test_a_date_an_equals_sign_and_a_time_with_a_fraction_are_text(written):
+    assert written(SMALL, "note=2024-13-45").note == "2024-13-45"
+    assert written(SMALL, "note='='").note == written(SMALL, "note==").note == "="
+    assert "recipe.learning_rate: received '1:30.5', expected a number" in refusal(
+        lambda: written(SMALL, "recipe.learning_rate=1:30.5")
+    )
+
+
 BOMB = "a: &a [x, x]\n" + "\n".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]" for i in range(9)
 )
+MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{i + 1}: &a{i + 1} {{<<: [*a{i}, *a{i}]}}\n" for i in range(40))
 UNREADABLE = {
     "a key twice": (SMALL + "seeds: [0]\nseeds: [1]\n", "the key 'seeds' stands there twice"),
     "a key twice inside": ("recipe: {epochs: 3, epochs: 4}\n", "the key 'epochs' stands there twice"),
-    "nested deeply": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    "nested deeply": ("a: " + "[" * 30_000 + "]" * 30_000, "line 1: nested too deeply, expected at most 20"),
+    "a list in a list without end": ("- " * 60_000, "nested too deeply"),
+    "a list as a key": ("{[a]: b}", "small.yaml: line 1: received a list or a section as a key, expected a word"),
+    "a section as a key": ("model:\n  ? {a: b}\n  : 3\n", "line 2: received a list or a section as a key"),
+    "a number of nothing": ("recipe: {epochs: !!int ''}", "received the tag 'tag:yaml.org,2002:int', expected a"),
+    "a time that is none": ("note: !!timestamp foo", "received the tag 'tag:yaml.org,2002:timestamp'"),
+    "a truth that is none": ("data: {flip: !!bool 'x'}", "received the tag 'tag:yaml.org,2002:bool'"),
+    "a fraction of nothing": ("recipe: {momentum: !!float ''}", "received the tag 'tag:yaml.org,2002:float'"),
+    "bytes": ("note: !!binary =", "received the tag 'tag:yaml.org,2002:binary'"),
+    "pairs": ("recipe: !!omap [epochs: 3]", "received the tag 'tag:yaml.org,2002:omap'"),
+    "a word that is no section": ("recipe: !!map x", "received the tag 'tag:yaml.org,2002:map'"),
+    "an object": ("note: !!python/object/apply:os.getcwd []", "received the tag 'tag:yaml.org,2002:python/object"),
+    "a tag of one's own": ("note: !mine x", "received the tag '!mine', expected a value without a tag"),
+    "sections merged into each other": (MERGED, "small.yaml: a0: no such key"),
+    "half a character": ('note: "\\ud800"', "line 1: received '\\ud800', expected text: that is half a character"),
+    "a key of two lines": ('"a\\nb": 3', "small.yaml: 'a\\nb': no such key"),
+    "more aliases than anyone": (f"a: &a 0\nseeds: [{'*a, ' * 101}]", "line 2: more than 100 aliases"),
+    "one text a hundred times": (
+        f"note: &a {'x' * 3000}\ncluster: {{setup: [{'*a, ' * 99}]}}",
+        "written out in full, more than",
+    ),
     "many digits": ("recipe: {epochs: " + "9" * 6000 + "}", "small.yaml: "),
     "an alias that stands for millions": (BOMB + "\nrecipe: *i\n", "small.yaml: "),
     "a file of megabytes": ("# " + "x" * 2_000_000 + "\n" + SMALL, "characters, expected an experiment file"),
@@ -250,6 +448,25 @@ UNREADABLE = {
 def test_what_no_person_writes_is_refused_in_a_short_line(written, text, message):
     said = refusal(lambda: written(text))
     assert message in said and len(said) < 600
+
+
+UNREADABLE_VALUES = {
+    "a list as a key": ("note={[a]: b}", "'note={[a]: b}': line 1: received a list or a section as a key"),
+    "a number of nothing": ("recipe.epochs=!!int ''", "line 1: received the tag 'tag:yaml.org,2002:int'"),
+    "a list in a list without end": ("seeds=" + "- " * 60_000, "line 1: nested too deeply"),
+    "megabytes": ("note=" + "x" * 2_000_000, "more than 131,072 characters"),
+}
+
+
+@pytest.mark.parametrize(("override", "message"), UNREADABLE_VALUES.values(), ids=UNREADABLE_VALUES)
+def test_nor_is_it_taken_from_the_command_line(written, override, message):
+    said = refusal(lambda: written(SMALL, override))
+    assert message in said and len(said) < 600
+
+
+def test_a_file_without_end_is_not_read_to_its_end():
+    said = refusal(lambda: load(Path("/dev/zero")))
+    assert said == "/dev/zero: more than 131,072 characters, expected an experiment file"
 
 
 # ---- the page of all fields

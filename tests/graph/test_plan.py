@@ -96,7 +96,7 @@ def test_every_seed_has_the_whole_grid():
 
 
 def test_without_levels_there_are_no_cells():
-    assert planned(quantiles=(), controls=("fresh", "shuffled")) == []
+    assert planned(quantiles=()) == []
 
 
 def test_controls_cover_the_whole_grid_unless_they_have_their_own():

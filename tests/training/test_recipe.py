@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sweep.experiment import Recipe
 from sweep.experiment.file import load
 from sweep.training import schedule as recipes
+from tests.made_up import refusal
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -229,3 +230,32 @@ def test_images_have_their_full_size_where_resizing_is_off():
 
 def test_images_are_never_larger_than_the_full_size():
     assert recipes.size_at(Recipe(epochs=8, first_size=64, full_size_epoch=4), 0, 32) == 32
+
+
+# ---- points of the methods
+
+
+POINTS = {
+    "after the end": (
+        "[snip@999999999it]",
+        "prune.methods: received snip@999999999it, expected end or a point",
+    ),
+    "at the end": (
+        "[magnitude@40it]",
+        "prune.methods: received magnitude@40it, expected end or a point",
+    ),
+    "one step, two names": ("[lamp@1ep, lamp@10it]", "lamp@1ep and lamp@10it score the same step, 10; expected one"),
+}
+
+
+@pytest.mark.parametrize(("methods", "message"), POINTS.values(), ids=POINTS)
+def test_a_method_that_scores_after_the_end_or_the_same_step_twice_is_refused(methods, message, tmp_path):
+    (tmp_path / "small.yaml").write_text("recipe: {epochs: 4, batch: 8}\nprune: {quantiles: [0.5]}\n")
+    experiment = load(tmp_path / "small.yaml", [f"prune.methods={methods}"])
+    assert message in refusal(lambda: recipes.check_points(experiment, images=80))
+
+
+def test_a_method_may_score_the_last_step_but_one_and_the_end(tmp_path):
+    (tmp_path / "small.yaml").write_text("recipe: {epochs: 4, batch: 8}\nprune: {quantiles: [0.5]}\n")
+    methods = "prune.methods=[magnitude@39it, magnitude, magnitude/erk, lamp, snip, snip@2ep]"
+    recipes.check_points(load(tmp_path / "small.yaml", [methods]), images=80)

@@ -99,6 +99,25 @@ def test_what_no_trial_can_be_made_of_is_refused_in_one_line(content, message, t
     assert "\n" not in str(caught.value) and str(tmp_path / "search.yaml") in str(caught.value)
 
 
+UNREADABLE = {
+    "a list as a key": ("{[a]: b}", "line 1: received a list or a section as a key, expected a word"),
+    "a number of nothing": ("run_cap: !!int ''", "line 1: received the tag 'tag:yaml.org,2002:int'"),
+    "nested deeply": ("[" * 3000, "line 1: nested too deeply"),
+    "keys of two kinds": ("{1: a, b: c}", r"keys: received \['1', 'b'\], expected method"),
+    "a distribution that is a list": (
+        "{method: random, metric: {name: validation_top1, goal: maximize}, run_cap: 1, "
+        "parameters: {x: {distribution: []}}}", r"parameters.x.distribution: received \[\], expected one of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_yaml_that_no_person_writes_is_refused_in_one_line(text, message, tmp_path):
+    (tmp_path / "search.yaml").write_text(text)
+    with pytest.raises(Refused, match=message) as caught:
+        search.read(tmp_path / "search.yaml")
+    assert "\n" not in str(caught.value) and str(tmp_path / "search.yaml") in str(caught.value)
+
+
 def test_bayes_needs_the_server(tmp_path):
     with pytest.raises(Refused, match="only wandb's server"):
         search.trials(read(tmp_path, RANDOM | {"method": "bayes"}), made_up.experiment())
