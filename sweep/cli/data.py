@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -99,8 +100,8 @@ def _part(text: str) -> tuple[int, int]:
     >>> _part("3/20"), _part("")
     ((3, 20), (0, 1))
     """
-    number, slash, of = text.partition("/")
-    if text and not (slash and number.isdigit() and of.isdigit() and int(number) < int(of)):
+    number, _, of = text.partition("/")
+    if text and not (re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", text) and int(number) < int(of)):
         raise Refused(f"--part: received {text!r}, expected a number under how many there are, such as 3/20")
     return (int(number), int(of)) if text else (0, 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import shutil
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from sweep.data.prepared import Prepared, checksum, name_of, read_index
 from sweep.data.shards import Shards
 from sweep.errors import Refused
 from sweep.files import write_text
+from sweep.lock import alone
 from sweep.progress import Work
 
 
@@ -19,8 +19,7 @@ def staged(shards: Shards, folder: Path) -> Shards:
     prepared, split = shards.prepared, shards.split
     here = dataclasses.replace(prepared, root=folder / name_of(prepared, split))
     here.root.mkdir(parents=True, exist_ok=True)
-    with (here.root / f"{split}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system if its holder dies
+    with alone(here.root / f"{split}.lock"):
         todo = [number for number in range(prepared.counts[split]) if not _there(prepared, here, split, number)]
         with Work(f"{split} shards to {folder}", max(len(todo), 1)) as work:
             for done, number in enumerate(todo, 1):

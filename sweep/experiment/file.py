@@ -184,6 +184,8 @@ def convert(kind: Any, value: Any, where: str) -> Any:
         if value not in allowed:
             raise _wrong(where, value, f"one of {', '.join(allowed)}")
         return value
+    if kind is str and value is False:
+        value = "off"  # data.cache: off; YAML 1.1 reads it as a boolean
     if kind is str and where.startswith("cluster.") and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)  # a partition, an account or minutes may be a number
     if kind is int and isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value):

@@ -43,6 +43,10 @@ def test_a_bare_on_or_off_is_the_word_where_a_word_is_meant(written, text, expec
     assert written(SMALL, f"recipe.xla={text}").recipe.xla == expected
 
 
+def test_the_node_s_cache_can_be_switched_off_as_the_documentation_writes_it(written):
+    assert written(SMALL, "data.cache=off").data.cache == "off"
+
+
 def test_overrides_set_fields_and_the_last_one_wins(written):
     experiment = written(SMALL, "recipe.epochs=9", "cluster.qos=high", "seeds=[1, 2]", "recipe.epochs=7")
     assert (experiment.recipe.epochs, experiment.cluster.qos, experiment.seeds) == (7, "high", (1, 2))
