@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests import made_up
@@ -108,3 +110,22 @@ def test_a_damaged_snapshot_is_refused_by_name(home, lottery):
     status, _, said = lottery("weights", "small")
     assert (status, said.count("\n")) == (2, 1)
     assert f"{path.relative_to(home.pool)}: truncated or not HDF5" in said
+
+
+def test_a_folder_that_slurm_cannot_write_a_log_to_is_refused_before_it_is_made(here, lottery):
+    status, _, error = lottery("sbatch", "small.yaml", "--results", "two\nlines")
+    assert status == 2 and "no line break" in error and not (here / "two\nlines").exists()
+
+
+@pytest.mark.parametrize("wrong", ["trainings_on_gpu", "devices"])
+def test_an_epoch_of_no_trainings_or_devices_is_refused_in_one_line(unfinished, lottery, wrong):
+    line = {"epoch": 1, "seconds": 1.0, "evaluation_seconds": 0.5, wrong: 0}
+    (unfinished.folder_of("dense-seed0") / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    status, _, error = lottery("status", "small")
+    assert status == 2 and f"{wrong} is not a number above 0" in error and len(error.splitlines()) == 1
+
+
+def test_a_result_that_does_not_say_its_version_is_reported(unfinished, lottery):
+    made_up.finish(unfinished, "dense-seed0", 0.75, version=None, date="2026-01-01")
+    status, said, _ = lottery("report", "small")
+    assert status == 0 and "report.html" in said

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 from slurm import backend
 from slurm.backend import Course, Ready
 from sweep import files, progress
+from sweep.graph import claim
 from sweep.graph.home import Home
+from sweep.graph.state import predicted_seconds, states
 from sweep.progress import Work
 from sweep.work.worker import Failure
 from tests import made_up
@@ -138,3 +142,28 @@ def test_a_damaged_file_of_one_training_is_not_the_end_of_the_others(tmp_path):
     (folder / "checkpoint.h5").touch()
     (folder / "metrics.jsonl").write_text("{\n")
     assert Ready(home).trained == 0.0
+
+
+def test_who_has_a_training_is_said_once_however_often_it_is_asked_for(tmp_path, capsys):
+    ready = Ready(Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,))))
+    for _ in range(3):
+        ready.again("dense-seed0", "dense-seed0-1a: process 7 on node03 trains it since 2026-01-01 12:00:00")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == "dense-seed0-1a: process 7 on node03 trains it since 2026-01-01 12:00:00; waiting for it"
+
+
+def test_jobs_of_their_own_are_predicted_with_the_time_a_start_takes(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
+    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75, start_seconds=30.0), 4)
+    here, elsewhere = predicted_seconds(home), predicted_seconds(home, devices=1)
+    assert here and elsewhere and {task: elsewhere[task] - here[task] for task in here} == dict.fromkeys(here, 30.0)
+
+
+def test_a_training_of_another_machine_whose_claim_was_touched_just_now_is_running(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
+    folder = home.folder_of("dense-seed0")
+    mine = claim.take(folder)
+    files.write_json(folder / "claim.json", asdict(replace(mine, host="node03", kernel="another")))
+    assert next(one.state for one in states(home) if one.task == "dense-seed0") == "running"
+    os.utime(folder / "claim.json", (1, 1))
+    assert next(one.state for one in states(home) if one.task == "dense-seed0") == "begun"

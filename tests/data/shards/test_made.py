@@ -14,7 +14,7 @@ import pytest
 
 from sweep.data import open_dataset, shards
 from sweep.experiment import Data
-from tests.conftest import need
+from tests.conftest import need, without
 from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save, squared
 from tests.slurm_cluster import until
 from tests.sweeping import lottery, started
@@ -165,5 +165,10 @@ def test_a_job_array_makes_the_same_shards_to_the_byte(slurm, source, raw, tmp_p
 
 def test_spark_makes_the_same_shards_to_the_byte(source, raw, tmp_path):
     need([] if shutil.which("java") else ["java"], "Apache Spark")
-    prepare(source, tmp_path / "dest", "--format", "raw", "--on", "spark")
+    try:
+        prepare(source, tmp_path / "dest", "--format", "raw", "--on", "spark")
+    except Exception as error:  # py4j and Spark raise what they like; a fault of ours still fails below
+        if "UnknownHostException" in str(error) or "JAVA_GATEWAY_EXITED" in str(error):
+            without(f"Apache Spark cannot start here: {error}")
+        raise
     assert content(tmp_path / "dest") == content(raw)
