@@ -3,7 +3,8 @@
     d     = ticket − dense (or − control), seed by seed: n pairs
     own   = Σ (d − mean d)² / (n − 1)
     near  = Σ squares / Σ (n − 1), over the tickets of this and the neighbouring densities, ten or more of them
-    v     = (10 near + own) / 11
+    level = the same over the tickets of this density alone
+    v     = (10 max(near, level) + own) / 11
     t     = (mean d + margin) / √(v / n),   df = min(11 (n − 1), Σ (n − 1))
 
 Own variance alone has two degrees of freedom at three seeds; one variance for the whole sweep is wrong where noise
@@ -71,8 +72,10 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
     for ticket in np.flatnonzero(usable):
         near = _neighbours(ticket, ranks, usable)
         together = float((pairs[near] - 1).sum())
+        level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours must not borrow their calm
         own = squares[ticket] / (pairs[ticket] - 1)
-        variance = (WEIGHT * squares[near].sum() / together + own) / (WEIGHT + 1)
+        pooled = max(squares[near].sum() / together, squares[level].sum() / (pairs[level] - 1).sum())
+        variance = (WEIGHT * pooled + own) / (WEIGHT + 1)
         error[ticket] = math.sqrt(max(variance, LEAST**2) / pairs[ticket])
         freedom[ticket] = min((WEIGHT + 1) * (pairs[ticket] - 1), together)
     return Comparison(mean, error, freedom, pairs, failed)
