@@ -22,7 +22,7 @@ CASES = {
 
 def ours(model: str, size: int, batch: int, steps: int) -> list[dict[str, Any]]:
     words = (
-        f"-m sweep bench step --model {model} --width 1 --size {size} --batch {batch} --precision bfloat16 --mask "
+        f"-m lottery bench step --model {model} --width 1 --size {size} --batch {batch} --precision bfloat16 --mask "
         f"--rounds 15 --steps {steps} --json"
     )
     return list(json.loads(_output([sys.executable, *words.split()])))

@@ -5,7 +5,7 @@ Nothing of ours: a test must see it load. TensorFlow starts no threads before it
 
 import os
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as sweep.cli sets it before it loads TensorFlow
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as lottery.cli sets it before it loads TensorFlow
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as sweep does
 
 import altair  # noqa: F401

@@ -22,7 +22,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests.forked import run
 
-LOTTERY = [sys.executable, "-m", "sweep"]
+LOTTERY = [sys.executable, "-m", "lottery"]
 TIME_OUT = 900
 STARTING = re.compile(r"WARNING: All log messages before absl|[IWE]0000 \d\d:\d\d:")
 
@@ -36,7 +36,7 @@ def lottery(
 ) -> subprocess.CompletedProcess[str]:
     """The command; with an environment of its own, in a new process."""
     if env is None:
-        return python("-m", "sweep", *words, check=check)
+        return python("-m", "lottery", *words, check=check)
     command = [*LOTTERY, *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIME_OUT, check=False)
     done.stderr = ours(done.stderr)

@@ -19,7 +19,7 @@ LOOK = """
 import sys
 from pathlib import Path
 from sweep import files
-from sweep.cli import main
+from lottery.cli import main
 from sweep.work.find import open_home
 home = open_home("cifar10_resnet20", ("data.path=cifar",), Path("results"))
 for task in ("dense-seed0", "ticket-q0.79-k10ep-seed0"):

@@ -29,7 +29,7 @@ def sweep_id(tuning: Tuning) -> str:
     import wandb
 
     track = tuning.experiment.track
-    command = [sys.executable, "-m", "sweep", "tune", str(tuning.root.resolve()), "${args_no_hyphens}"]
+    command = [sys.executable, "-m", "lottery", "tune", str(tuning.root.resolve()), "${args_no_hyphens}"]
     config: dict[str, Any] = tuning.search.content | {"name": tuning.root.name, "command": command}
     try:
         made = wandb.sweep(config, project=track.project, entity=track.entity or None)

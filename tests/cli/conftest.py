@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sweep import cli
+from lottery import cli
 from sweep.graph.home import open_home
 from tests import made_up
 
@@ -70,4 +70,4 @@ def weighed(home):
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process of its own."""
-    return subprocess.run([sys.executable, "-m", "sweep", *words], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "lottery", *words], capture_output=True, text=True, check=False)

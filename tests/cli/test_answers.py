@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep.cli import show
+from lottery.cli import show
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.pruning.statistics import QUANTILES
@@ -271,7 +271,7 @@ def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
 @pytest.mark.slow
 def test_on_a_terminal_lines_break_between_words_and_a_report_may_go_elsewhere(unfinished, here):
     before = content(unfinished.root)
-    shell = f"stty cols 80; {sys.executable} -m sweep report small --out elsewhere"
+    shell = f"stty cols 80; {sys.executable} -m lottery report small --out elsewhere"
     ended = subprocess.run(["script", "-qec", shell, "/dev/null"], capture_output=True, text=True, check=True)
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", ended.stdout).splitlines()]
     assert max(map(len, lines)) <= 80

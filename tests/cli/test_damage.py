@@ -138,11 +138,13 @@ def test_a_linked_training_is_unlinked_and_the_rest_is_tidied_too(home, lottery)
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_outside_of_a_training_ends_the_command_with_130_and_no_traceback(number, here):
     """A closed terminal as Ctrl-C; while a training runs it is asked to save itself instead."""
-    code = (
-        "import os, sys; from sweep import cli; from sweep.cli import show; sys.argv[1:] = ['status', 'small.yaml']; "
-    )
-    code += f"show.read_home = lambda *_: os.kill(os.getpid(), {int(number)}); sys.exit(cli.main())"
-    words = [sys.executable, "-c", code]
+    lines = [
+        "import os, sys; from lottery import cli; from lottery.cli import show",
+        "sys.argv[1:] = ['status', 'small.yaml']",
+        f"show.read_home = lambda *_: os.kill(os.getpid(), {int(number)})",
+        "sys.exit(cli.main())",
+    ]
+    words = [sys.executable, "-c", "\n".join(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=listening)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), done
 
@@ -155,7 +157,7 @@ def test_a_folder_with_a_command_in_its_name_is_quoted_where_it_is_said(here, lo
 
 
 def test_whoever_stops_reading_ends_it_quietly(unfinished):
-    words = f"{sys.executable} -m sweep status small --json | head -c 10"
+    words = f"{sys.executable} -m lottery status small --json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=unfinished.pool.parent, capture_output=True,
                           text=True, check=False, env=os.environ | {"PYTHONPATH": str(Path.cwd())})  # fmt: skip
     assert (len(done.stdout), done.stderr) == (10, "") and done.returncode in (0, 141)

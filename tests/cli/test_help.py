@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import cli
+from lottery import cli
 from tests import made_up
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def test_looking_does_not_import_tensorflow(unfinished):
     lines = [*ANSWERED, "report small", "weights small", "plan small --on slurm", "sweep small.yaml data.name=cifar10"]
     code = f"""
 import sys
-from sweep.cli import main
+from lottery.cli import main
 for line in {lines}:
     sys.argv = ["lottery", *line.split()]
     main()

@@ -83,7 +83,7 @@ def drawn(chance: random.Random) -> tuple[bytes, list[str]]:
 
 def look(count: int, folder: Path, seed: int = 3) -> None:
     """In a process of its own: what `lottery plan` makes of each, a line of JSON for every case."""
-    from sweep import cli
+    from lottery import cli
 
     def ended(*_: object) -> None:
         raise AssertionError(f"no answer within {SECONDS} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweep.cli.say import method
+from lottery.cli.say import method
 from sweep.experiment.method import method as parsed
 from sweep.graph.home import Home
 from tests import made_up

@@ -157,7 +157,7 @@ def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it
 
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1)
-    words = [sys.executable, "-m", "sweep", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
+    words = [sys.executable, "-m", "lottery", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(process.communicate(timeout=600)[0] for process in both)
     assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lottery.cli.tune import elements_to_submit
 from sweep import files as store
-from sweep.cli.tune import elements_to_submit
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Track
 from sweep.experiment.file import dump, load

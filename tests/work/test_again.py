@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lottery.cli.find import read_home
 from sweep import files
-from sweep.cli.find import read_home
 from sweep.errors import Interrupted
 from sweep.experiment import END
 from sweep.experiment.point import point

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep.cli import data as command
+from lottery.cli import data as command
 from sweep.data import open_dataset
 from sweep.data.listing import listing
 from sweep.data.prepare import Options, make_shard, plan

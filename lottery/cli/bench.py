@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from slurm import packing
 from sweep.bench.packing import Packing, pack
-from sweep.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check

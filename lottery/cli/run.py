@@ -9,18 +9,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from lottery.cli import show
+from lottery.cli.completion import trainings
+from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Override, Results, open_home, read_home
+from lottery.cli.masks import summary
+from lottery.cli.plan import scripts
+from lottery.cli.say import failed, method
 from slurm import arrays, preflight, sbatch
 from slurm.arrays import Slurm
 from slurm.backend import Backend
 from slurm.cancel import earlier_plan
 from slurm.local import Local, places
 from slurm.mpi import Mpi, world
-from sweep.cli import show
-from sweep.cli.completion import trainings
-from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Override, Results, open_home, read_home
-from sweep.cli.masks import summary
-from sweep.cli.plan import scripts
-from sweep.cli.say import failed, method
 from sweep.data import WANTED, place_of
 from sweep.data.folder import left_out
 from sweep.errors import Refused, command

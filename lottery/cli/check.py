@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from slurm import preflight
 from sweep import progress
-from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from sweep.progress import console
 
 

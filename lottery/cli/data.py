@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
+from lottery.cli.find import Json
 from slurm import launch, sbatch
-from sweep.cli.find import Json
 from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
 from sweep.data.prepared import LARGEST_SIZE, Prepared, damage, describe, open_prepared, read_index

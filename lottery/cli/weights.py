@@ -9,9 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.completion import trainings
+from lottery.cli.find import RESULTS, ExperimentName, Json, Results, read_home
 from sweep import progress
-from sweep.cli.completion import trainings
-from sweep.cli.find import RESULTS, ExperimentName, Json, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment import point
 from sweep.progress import console

@@ -9,10 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
 from slurm import arrays, sbatch
 from slurm.sbatch import Job
 from sweep import progress
-from sweep.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home

@@ -8,7 +8,7 @@ def main() -> int:
     at_start = signal.getsignal(signal.SIGINT)
     if at_start is signal.default_int_handler:  # elsewhere it is ignored, and stays so
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from sweep import cli
+    from lottery import cli
 
     signal.signal(signal.SIGINT, at_start)
     return cli.main()

@@ -7,7 +7,7 @@ import sys
 
 from cyclopts import App
 
-from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.errors import Refused
 from sweep.progress import console
 

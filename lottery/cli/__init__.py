@@ -17,8 +17,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
+from lottery.cli import bench, check, cluster, data, masks, plan, record, run, show, tidy, tune, wandb, weights
 from slurm.queue import Silent
-from sweep.cli import bench, check, cluster, data, masks, plan, record, run, show, tidy, tune, wandb, weights
 from sweep.errors import Interrupted, Refused
 from sweep.hardware import version_of
 

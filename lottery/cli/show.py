@@ -15,11 +15,11 @@ from cyclopts import Parameter
 from rich import box
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
+from lottery.cli.masks import summary
 from slurm.status import Standing, seconds_left
 from slurm.status import states as where_it_stands
 from sweep import progress
-from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
-from sweep.cli.masks import summary
 from sweep.errors import Refused, command
 from sweep.experiment import END
 from sweep.graph.home import Home

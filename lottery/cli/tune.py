@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from slurm import arrays, jobs, launch, queue, sbatch
-from sweep.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from sweep.data import WANTED, place_of
 from sweep.errors import Refused, command
 from sweep.graph.home import Home

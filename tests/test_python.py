@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.api import Sweep
+from lottery import Sweep
 from sweep.errors import Refused
 from tests.sleeping import ran, sleeping
 from tests.sweeping import csv_of

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from lottery.cli.completion import trainings
+from lottery.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
 from slurm import arrays, jobs, sbatch, status
 from slurm.cancel import cancel
 from slurm.rescue import rescue
 from slurm.supervise import supervise
-from sweep.cli.completion import trainings
-from sweep.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
 from sweep.errors import Refused, command
 from sweep.graph.state import missing
 from sweep.progress import console

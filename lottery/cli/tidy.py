@@ -12,8 +12,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, Json, Results
 from sweep import files, progress
-from sweep.cli.find import RESULTS, Json, Results
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.experiment import file as experiment_file

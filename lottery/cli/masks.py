@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table
 
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
+from lottery.cli.say import failed
 from slurm import arrays
 from sweep import files, progress
-from sweep.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
-from sweep.cli.say import failed
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import RESULT, Home

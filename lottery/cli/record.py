@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sweep.cli.find import RESULTS, ExperimentName, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Override, Results, read_home
 from sweep.errors import command
 from sweep.graph.record import record as write_record
 from sweep.progress import console

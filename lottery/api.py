@@ -1,6 +1,6 @@
 """The sweep from Python, for notebooks and scripts: open, run or submit, wait, look. The command does the same.
 
-from sweep.api import Sweep
+from lottery import Sweep
 
 sweep = Sweep("experiments/cifar10_resnet20.yaml", "data.path=cifar-10-python.tar.gz")
 sweep.submit()

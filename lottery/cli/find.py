@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sweep.cli import completion
+from lottery.cli import completion
 from sweep.work.find import SHIPPED, find, open_home, read_home
 
 __all__ = [
