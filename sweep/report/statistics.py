@@ -74,11 +74,15 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
         together = float((pairs[near] - 1).sum())
         level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours must not borrow their calm
         own = squares[ticket] / (pairs[ticket] - 1)
-        pooled = max(squares[near].sum() / together, squares[level].sum() / (pairs[level] - 1).sum())
-        variance = (WEIGHT * pooled + own) / (WEIGHT + 1)
+        variance = (WEIGHT * _pooled(squares, pairs - 1, near, level) + own) / (WEIGHT + 1)
         error[ticket] = math.sqrt(max(variance, LEAST**2) / pairs[ticket])
         freedom[ticket] = min((WEIGHT + 1) * (pairs[ticket] - 1), together)
     return Comparison(mean, error, freedom, pairs, failed)
+
+
+def _pooled(squares: Array, freedom: Array, *groups: Array) -> float:
+    """Return the variance pooled over a group of tickets, the largest of several groups."""
+    return max(float(squares[group].sum() / freedom[group].sum()) for group in groups)
 
 
 def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:

@@ -49,6 +49,27 @@ def test_without_a_true_ticket_at_most_6_of_100_sweeps_call_one_winning(situatio
     assert wrong / 2000 <= 0.06
 
 
+def false_winners(levels: int, ratio: float, seeds: int, sweeps: int = 600) -> float:
+    """The share of sweeps with a false winner: all tickets at the margin, every other density `ratio` × as noisy."""
+    stream, rewinds = np.random.default_rng(5), 5
+    noise = 0.0018 * np.repeat(np.where(np.arange(levels) % 2, ratio, 1.0), rewinds)[:, None]
+    ranks, wrong = np.repeat(np.arange(levels), rewinds), 0
+    for _ in range(sweeps):
+        dense = stream.normal(0.92, 0.0018, seeds)
+        ticket = 0.92 - MARGIN + noise * stream.normal(size=(levels * rewinds, seeds))
+        far = np.full(ticket.shape, 0.8) + noise * stream.normal(size=ticket.shape)
+        wrong += judged(ticket, dense, [far], ranks).any()
+    return wrong / sweeps
+
+
+def test_densities_that_differ_in_noise_from_their_neighbours_give_no_false_winners(monkeypatch):
+    assert false_winners(5, 3.0, 3) <= 0.055
+    # without the variance of its own density a noisy one borrows its neighbours' calm, as in version 0.2
+    pooled = statistics._pooled
+    monkeypatch.setattr(statistics, "_pooled", lambda squares, freedom, near, level: pooled(squares, freedom, near))
+    assert false_winners(5, 3.0, 3) > 0.08
+
+
 def test_the_rule_of_before_would_be_seen_to_fail():
     """The lower end of each ticket's own 95 % interval, uncorrected: some ticket wins in most sweeps."""
     from scipy.special import stdtrit
