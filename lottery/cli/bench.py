@@ -17,7 +17,7 @@ from rich.table import Table
 from lottery.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from slurm import packing
 from sweep.bench.packing import Packing, pack
-from sweep.data import WANTED, place_of
+from sweep.data import place_of, refuse_absent
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.hardware import hardware
@@ -187,8 +187,7 @@ def packing_(
     Example: lottery bench packing experiments/cifar10_mobilenet_v2.yaml --per-gpu 1 2 4
     """
     asked, _ = find(experiment, overrides, results)
-    if asked.data.name in WANTED:
-        place_of(asked.data)
+    refuse_absent(asked.data)
     for name, value in (("--seconds", seconds), *(("--per-gpu", count) for count in per_gpu)):
         if value <= 0:
             raise Refused(f"{name}: received {value}, expected more than 0")

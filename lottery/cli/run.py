@@ -21,7 +21,7 @@ from slurm.backend import Backend
 from slurm.cancel import earlier_plan
 from slurm.local import Local, places
 from slurm.mpi import Mpi, world
-from sweep.data import WANTED, place_of
+from sweep.data import place_of, refuse_absent
 from sweep.data.folder import left_out
 from sweep.errors import Refused, command
 from sweep.experiment import Cluster, Experiment
@@ -172,9 +172,7 @@ def _described(experiment: str, overrides: tuple[str, ...], results: Path, devic
     home = read_home(experiment, overrides, results)
     if devices:
         groups_of(home.experiment.recipe, devices)
-    data = home.experiment.data
-    if data.name in WANTED:
-        place_of(data)
+    refuse_absent(home.experiment.data)
     return home
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from slurm import arrays, jobs, launch, queue, sbatch
-from sweep.data import WANTED, place_of
+from sweep.data import refuse_absent
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
 from sweep.progress import console
@@ -67,8 +67,7 @@ def _refuse_strange(made: Tuning, trial: tuple[str, ...]) -> None:
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:
     """The search for an experiment file; all that may be refused is refused before anything is written."""
     found, _ = find(experiment, overrides, results)
-    if found.data.name in WANTED:
-        place_of(found.data)
+    refuse_absent(found.data)
     path = path or SHIPPED / "sweeps" / f"{found.name}.yaml"
     made = tuning.describe(found, search.read(path), results)
     plan = search.trials(made.search, found) if made.search.method != "bayes" else []

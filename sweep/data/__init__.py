@@ -8,8 +8,8 @@ sweep.training.schedule.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from sweep.errors import Refused
 from sweep.experiment import Data
+from sweep.experiment.sources import SOURCES
 
 
 @dataclass(frozen=True)
@@ -79,36 +80,28 @@ class Dataset:
 # of ImageNet's training pixels; close enough for any photographs
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-WANTED = {
-    "cifar10": "its archive or folder, from https://www.cs.toronto.edu/~kriz/cifar.html",
-    "folder": "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg",
-    "shards": "a folder that lottery data prepare made",
-}
-
 
 def place_of(data: Data) -> Path:
-    """Where the data is. Refuses a place that is not there, before any work is done."""
+    """Return where the data is. Refuse a place that is not there, before any work is done."""
     path = Path(data.path).expanduser()
     if not data.path or not path.exists():
         found = f"nothing at {path}" if data.path else "not given"
-        raise Refused(f"data.path: {found}; {data.name} needs {WANTED[data.name]} (data.path=PATH)")
+        raise Refused(f"data.path: {found}; {data.name} needs {SOURCES[data.name].wants} (data.path=PATH)")
     return path
 
 
-def open_dataset(data: Data) -> Dataset:
-    """The data set of an experiment, its validation images held out of training."""
-    if data.crop == "resized" and data.name not in ("folder", "shards"):
-        raise Refused(f"data.crop: resized is for folder and shards; expected padded or auto for {data.name}")
-    from sweep.data import cifar10, digits, folder, shards, synthetic
+def refuse_absent(data: Data) -> None:
+    """Raise Refused where a data set needs a path and nothing is there."""
+    if SOURCES[data.name].wants:
+        place_of(data)
 
-    sources: dict[str, Callable[[Data], Dataset]] = {
-        "digits": digits.read,
-        "cifar10": cifar10.read,
-        "folder": folder.read,
-        "shards": shards.read,
-        "synthetic": synthetic.read,
-    }
-    return sources[data.name](data)
+
+def open_dataset(data: Data) -> Dataset:
+    """Return the data set of an experiment, its validation images held out of training."""
+    if data.crop == "resized" and not SOURCES[data.name].listed:
+        raise Refused(f"data.crop: resized is for folder and shards; expected padded or auto for {data.name}")
+    dataset: Dataset = import_module(f"sweep.data.{data.name}").read(data)
+    return dataset
 
 
 def hold_out(train: Split, count: int) -> tuple[Split, Split]:

@@ -20,9 +20,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from sweep.data import WANTED, Dataset, Images, in_memory, place_of
+from sweep.data import Dataset, Images, in_memory, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
+from sweep.experiment.sources import SOURCES
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PICTURES = (".jpg", ".jpeg", ".png")
@@ -52,7 +53,7 @@ def read(data: Data) -> Dataset:
             MemoryError, SystemError) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise Refused(
-            f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {WANTED['cifar10']}"
+            f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {SOURCES['cifar10'].wants}"
         ) from None
     return in_memory("cifar10", data, 10, train, test)
 

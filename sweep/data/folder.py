@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep.data import DEVIATION, MEAN, WANTED, Dataset, Files, hold_out, place_of
+from sweep.data import DEVIATION, MEAN, Dataset, Files, hold_out, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
+from sweep.experiment.sources import SOURCES
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 
@@ -20,7 +21,7 @@ def read(data: Data) -> Dataset:
     test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
     for folder in (root / "train", test):
         if not folder.is_dir():
-            raise Refused(f"data.path: no folder {folder}; expected {WANTED['folder']}")
+            raise Refused(f"data.path: no folder {folder}; expected {SOURCES['folder'].wants}")
     classes = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
     if len(classes) < 2:
         raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")

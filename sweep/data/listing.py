@@ -14,12 +14,13 @@ from pathlib import Path
 from sweep.data import place_of
 from sweep.data.prepared import name_of, open_prepared
 from sweep.experiment import Data, Experiment
+from sweep.experiment.sources import SOURCES
 
 
 def listed(experiment: Experiment) -> Experiment:
     """The experiment with the digest of its images, where they have no other name."""
     data = experiment.data
-    if data.name not in ("folder", "shards"):
+    if not SOURCES[data.name].listed:
         return experiment
     return dataclasses.replace(experiment, data=dataclasses.replace(data, listing=listing(data)))
 

@@ -10,6 +10,7 @@ from sweep.errors import Refused, cut
 from sweep.experiment.fields import Experiment
 from sweep.experiment.options import right_instead
 from sweep.experiment.point import END
+from sweep.experiment.sources import SOURCES
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TIME = re.compile("N|(N-)?N(:N){1,2}|N-N".replace("N", "[0-9]{1,9}"))
@@ -32,10 +33,11 @@ def check(e: Experiment) -> None:
     need(e.model.name in NETWORKS, "model.name", repr(e.model.name), "one of " + ", ".join(NETWORKS))
     need(0 < e.model.width <= 16, "model.width", e.model.width, "more than 0, at most 16")
     d, r, p, c = e.data, e.recipe, e.prune, e.cluster
+    need(d.name in SOURCES, "data.name", repr(d.name), "one of " + ", ".join(SOURCES))
     need(d.validation >= 0, "data.validation", d.validation, "a number of images, 0 or more")
     need(0 <= d.pad <= 1024, "data.pad", d.pad, "pixels, 0 to 1024")
     need(
-        not d.listing or d.name in ("folder", "shards"),
+        not d.listing or SOURCES[d.name].listed,
         "data.listing",
         d.listing,
         "nothing: only folder and shards have it",

@@ -31,7 +31,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Data:
-    name: Literal["digits", "cifar10", "folder", "shards", "synthetic"] = "cifar10"
+    name: str = "cifar10"  # see sweep.experiment.sources
     path: str = circumstance("")  # archive or folder; not needed for digits and synthetic
     listing: str = ""  # digest of a folder's or of shards' names, sizes and labels; filled in when a sweep is planned
     cache: str = circumstance("")  # of shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from models import NETWORKS
 from sweep.experiment import fields
 from sweep.experiment.file import WORDS
+from sweep.experiment.sources import SOURCES
 
 HEAD = """# The experiment file
 
@@ -66,8 +67,7 @@ def _table(section: type, only: tuple[str, ...] = ()) -> str:
 # what stands in no comment, because the name of the field says it to who reads the code
 EXTRA = {
     ("Model", "name"): f"of the network: {', '.join(NETWORKS)}",
-    ("Data", "name"): "digits comes with the installation; cifar10 in all its forms; folder: train/CLASS/*.jpg and "
-    "val/CLASS/*.jpg; shards: what `lottery data prepare` made; synthetic: made up",
+    ("Data", "name"): "; ".join(f"`{name}`: {source.about}" for name, source in SOURCES.items()),
     ("Experiment", "name"): "of the results folder; the file's name where it is not given",
     ("Experiment", "seeds"): "one dense run each, with all its tickets; three or more for a verdict",
     ("Recipe", "epochs"): "passes over the training images",

@@ -13,8 +13,8 @@ from string import Template
 from typing import Any
 
 from sweep import files
-from sweep.data import WANTED
 from sweep.experiment import file as experiment_file
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, results_of
 from sweep.graph.state import State, cost_of, device_seconds, forecast, states
@@ -33,7 +33,7 @@ OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
 TITLES = {
     "mobilenet_v2": "MobileNetV2", "mobilenet_v2_small": "MobileNetV2 for small images", "resnet20": "ResNet-20",
-    "resnet56": "ResNet-56", "cifar10": "CIFAR-10", "digits": "handwritten digits", "synthetic": "made-up images",
+    "resnet56": "ResNet-56",
 }  # as papers write them  # fmt: skip
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -91,7 +91,7 @@ def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN
 def _question(home: Home) -> str:
     model, data = home.experiment.model, home.experiment.data
     width = f" (width {model.width:g})" if model.width != 1 else ""
-    network = f"{TITLES.get(model.name, model.name)}{width} on {TITLES.get(data.name, data.name)}"
+    network = f"{TITLES.get(model.name, model.name)}{width} on {SOURCES[data.name].title}"
     prune = home.experiment.prune
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
         return html.escape(f"From which point on does the order of the data no longer matter to {network}?")
@@ -257,7 +257,9 @@ def _how(home: Home, results: Results) -> str:
     names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
     versions = ", ".join(f"{name} {version_of(name)}" for name in names) + f", Python {platform.python_version()}"
     folder, data = shlex.quote(str(home.root)), home.experiment.data
-    path = " data.path=PATH" if data.name in WANTED and not data.path else ""  # a record does not say where they were
+    path = (
+        " data.path=PATH" if SOURCES[data.name].wants and not data.path else ""
+    )  # a record does not say where they were
     changed, whole = (
         html.escape(write(home.experiment)) for write in (experiment_file.dump_changes, experiment_file.dump)
     )

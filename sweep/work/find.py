@@ -9,6 +9,7 @@ from sweep.data.listing import listed
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home, refuse_old
 from sweep.graph.home import open_home as opened
 
@@ -53,7 +54,7 @@ def read_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
 
 def _listed(experiment: Experiment, folder: Path) -> Experiment:
     """With the digest of its images, as they are or, where they are not at hand, as they were when it was planned."""
-    if experiment.data.name not in ("folder", "shards"):
+    if not SOURCES[experiment.data.name].listed:
         return experiment
     if Path(experiment.data.path).expanduser().exists() and experiment.data.path:
         return listed(experiment)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from sweep.data import WANTED, Dataset, open_dataset, place_of
+from sweep.data import Dataset, open_dataset, refuse_absent
 from sweep.experiment import Experiment
 from sweep.training.schedule import check_batch, check_points, check_size
 
 
 def fitting(experiment: Experiment) -> Dataset:
     """Its data, which is there, fills a batch and has the size and the steps that are asked for."""
-    if experiment.data.name in WANTED:
-        place_of(experiment.data)
+    refuse_absent(experiment.data)
     dataset = open_dataset(experiment.data)
     check_batch(experiment.recipe, len(dataset.train))
     check_size(experiment.recipe, dataset.image_size)

@@ -1,0 +1,27 @@
+"""The data sets that an experiment can name, one line each. What reads one is `read` of sweep/data/NAME.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is known of a data set before it is read."""
+
+    title: str  # as the report calls it
+    about: str  # for docs/experiment.md
+    wants: str = ""  # what data.path must lead to; empty: nothing is needed
+    listed: bool = False  # images of one's own: a digest of their listing is part of the names of trainings
+
+
+SOURCES = {
+    "digits": Source("handwritten digits", "comes with the installation"),
+    "cifar10": Source("CIFAR-10", "in all its forms", "its archive or folder, from "
+                      "https://www.cs.toronto.edu/~kriz/cifar.html"),
+    "folder": Source("own images", "train/CLASS/\\*.jpg and val/CLASS/\\*.jpg", "a folder with train/CLASS/*.jpg and "
+                     "val/CLASS/*.jpg", listed=True),
+    "shards": Source("own images", "what `lottery data prepare` made", "a folder that lottery data prepare made",
+                     listed=True),
+    "synthetic": Source("synthetic images", "random pictures, for tests and benchmarks"),
+}  # fmt: skip
