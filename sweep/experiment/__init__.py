@@ -3,7 +3,6 @@
 from sweep.experiment.checks import check
 from sweep.experiment.fields import (
     Cluster,
-    ControlKind,
     Data,
     Experiment,
     Model,
@@ -16,6 +15,6 @@ from sweep.experiment.method import Method, method
 from sweep.experiment.point import BEGINNING, END, Point, point
 
 __all__ = [
-    "BEGINNING", "END", "Cluster", "ControlKind", "Data", "Experiment", "Method", "Model", "Point", "Prune", "Recipe",
+    "BEGINNING", "END", "Cluster", "Data", "Experiment", "Method", "Model", "Point", "Prune", "Recipe",
     "Track", "check", "identity", "method", "point",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from sweep.errors import Refused, cut
+from sweep.experiment.controls import CONTROLS
 from sweep.experiment.fields import Experiment
 from sweep.experiment.options import right_instead
 from sweep.experiment.point import END
@@ -83,6 +84,8 @@ def check(e: Experiment) -> None:
          "recipe.full_size_epoch with it (both or none)")  # fmt: skip
     need(r.checkpoint_minutes > 0, "recipe.checkpoint_minutes", r.checkpoint_minutes, "more than 0")
 
+    for i, kind in enumerate(p.controls):
+        need(kind in CONTROLS, f"prune.controls[{i}]", repr(kind), "one of " + ", ".join(CONTROLS))
     for q in (*p.quantiles, *p.control_quantiles):
         need(0 <= q < 1, "prune.quantiles", q, "0 up to, not including, 1 (0.9 = 90 % of the weights go)")
     for t in p.thresholds:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from sweep.experiment.method import Method
 from sweep.experiment.point import BEGINNING, Point
 
-ControlKind = Literal["fresh", "fresh_short", "shuffled", "random", "inverted", "same_signs", "same_magnitudes"]
 Count = int | Literal["auto"]
 
 
@@ -88,7 +87,7 @@ class Prune:
     lr_rewind: tuple[Point, ...] = ()  # learning-rate rewinding: final weights, the schedule from these points
     dense_lr_rewind: tuple[Point, ...] = ()  # the same of the dense network: its final weights, nothing pruned
     finetune: tuple[Point, ...] = ()  # final weights, as long as from these points, at the last rate
-    controls: tuple[ControlKind, ...] = ()
+    controls: tuple[str, ...] = ()  # see sweep.experiment.controls
     control_quantiles: tuple[float, ...] = ()  # empty: all quantiles and thresholds
     control_rewind: tuple[Point, ...] = ()  # empty: all rewind points
     collapse: Literal["skip", "train", "refuse"] = "skip"  # where a mask leaves nothing of a kernel

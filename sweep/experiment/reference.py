@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from models import NETWORKS
 from sweep.experiment import fields
+from sweep.experiment.controls import CONTROLS
 from sweep.experiment.file import WORDS
 from sweep.experiment.sources import SOURCES
 
@@ -76,7 +77,10 @@ EXTRA = {
     ("Recipe", "optimizer"): "SGD with momentum, or AdamW",
     ("Recipe", "label_smoothing"): "share of the target spread over all classes; 0 = off",
     ("Recipe", "precision"): "of the arithmetic; weights are always float32",
-    ("Prune", "controls"): "beside the tickets, each differs in one thing: see methods.md",
+    (
+        "Prune",
+        "controls",
+    ): f"beside the tickets, each differs in one thing: {', '.join(f'`{name}`' for name in CONTROLS)} (methods.md)",
     ("Cluster", "partition"): "of SLURM; empty: the site's default",
     ("Cluster", "account"): "of SLURM; empty: the user's default",
     ("Cluster", "qos"): "of SLURM; empty: the site's default",

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from sweep.errors import Refused
 from sweep.experiment import BEGINNING, END, Experiment, Method, Point, Prune
+from sweep.experiment.controls import CONTROLS
 from sweep.experiment.file import suggestion
 from sweep.graph.training import Line, Mask, Start, Training, derived_seed
 from sweep.pruning.masks import Level
@@ -101,8 +102,7 @@ def _of_seed(experiment: Experiment, seed: int) -> Iterator[Training]:
             yield from (
                 _control(kind, ticket)
                 for kind in prune.controls
-                # a fresh initialization has no past to rewind to: it trains from the beginning, once for all points
-                if kind == "fresh" or ticket.begin in (prune.control_rewind or prune.rewind)
+                if CONTROLS[kind].once or ticket.begin in (prune.control_rewind or prune.rewind)
             )
     for k in prune.instability:
         yield from _instability(_ticket(dense, None, k))
@@ -130,7 +130,7 @@ def _chain(prune: Prune, dense: Training, method: Method, k: Point, retrain: Ret
 def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
     """Weight rewinding: the mask on the dense run's weights of the rewind point, with the schedule from there."""
     start = dense.start if k == BEGINNING else Start(of=dense, at=k)
-    return replace(dense, start=start, begin=k, mask=mask)
+    return replace(dense, start=start, begin=k, mask=mask, kind="ticket")
 
 
 def _lr_rewind(dense: Training, mask: Mask | None, k: Point) -> Training:
@@ -138,28 +138,29 @@ def _lr_rewind(dense: Training, mask: Mask | None, k: Point) -> Training:
 
     Without a mask: the dense network trained for as long, a baseline at equal training.
     """
-    return replace(dense, start=Start(of=mask.of if mask else dense, at=END), begin=k, mask=mask)
+    return replace(dense, start=Start(of=mask.of if mask else dense, at=END), begin=k, mask=mask, kind="lr_rewind")
 
 
 def _finetune(dense: Training, mask: Mask, k: Point) -> Training:
     """Fine-tuning: the final weights, for as long as from k, at the schedule's last rate."""
-    return replace(_lr_rewind(dense, mask, k), rates="last")
+    return replace(_lr_rewind(dense, mask, k), rates="last", kind="finetune")
 
 
 def _control(kind: str, ticket: Training) -> Training:
-    """Differs from its ticket in one thing."""
-    mask, other = ticket.mask, derived_seed(ticket.seed, 1)
+    """Return the control of a ticket: it differs in what its line of CONTROLS says."""
+    control, mask, other = CONTROLS[kind], ticket.mask, derived_seed(ticket.seed, 1)
     assert mask is not None
-    if kind == "fresh":
-        return replace(ticket, start=Start(seed=other), begin=BEGINNING)
-    if kind == "fresh_short":
-        return replace(ticket, start=Start(seed=other))
-    if kind in ("same_signs", "same_magnitudes"):
-        return replace(ticket, start=replace(ticket.start, keeps=kind.removeprefix("same_"), other=other))  # type: ignore[arg-type]
-    return replace(ticket, mask=replace(mask, arrangement=kind))  # type: ignore[arg-type]
+    if control.fresh:
+        start = Start(seed=other)
+    else:
+        start = replace(ticket.start, keeps=control.keeps, other=other) if control.keeps else ticket.start
+    begin = BEGINNING if control.once else ticket.begin
+    if kind == "fresh_short" and begin == BEGINNING:  # the same training
+        kind = "fresh"
+    return replace(ticket, start=start, begin=begin, mask=replace(mask, arrangement=control.arrangement), kind=kind)
 
 
 def _instability(ticket: Training) -> Iterator[Training]:
     """Two children of a point that see the data in other orders, and the line between where they end."""
-    one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose)) for purpose in (2, 3))
+    one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose), kind="child") for purpose in (2, 3))
     yield from (one, other, Line.between(one, other))

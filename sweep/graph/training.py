@@ -21,10 +21,10 @@ from typing import Any, Literal
 import numpy as np
 
 from sweep.experiment import Data, Method, Model, Recipe, identity
+from sweep.experiment.controls import Arrangement
 from sweep.experiment.point import BEGINNING, END, Point
 from sweep.pruning.masks import Level
 
-Arrangement = Literal["found", "shuffled", "random", "inverted"]
 DIGITS = 10  # of the hash in a name: 40 bits, so that a pool of a million trainings meets itself once in two
 
 
@@ -139,6 +139,10 @@ class Training(_Value):
     begin: Point = BEGINNING
     mask: Mask | None = None
     rates: Literal["schedule", "last"] = "schedule"  # last: the schedule's last rate throughout
+    kind: str = (
+        "dense"  # what the field calls it: dense, ticket, lr_rewind, finetune, child or a control; a word of its
+    )
+    # name that decides no number, so equal values must be given equal kinds (sweep.graph.plan)
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -149,23 +153,6 @@ class Training(_Value):
         out |= {"seed": self.seed, "start": self.start.described(), "begin": str(self.begin)}
         out |= {"rates": self.rates} if self.rates != "schedule" else {}
         return out | ({"mask": self.mask.digest} if self.mask else {})
-
-    @cached_property
-    def kind(self) -> str:
-        """What it is called in the field, from what it starts from and its mask."""
-        if self.seed != self.origin:
-            return "child"
-        if self.mask is None:
-            return "lr_rewind" if self.start.of else "dense"
-        if self.mask.arrangement != "found":
-            return self.mask.arrangement
-        if self.start.keeps:
-            return f"same_{self.start.keeps}"
-        if self.rates == "last":
-            return "finetune"
-        if self.start.of is None and self.start.seed != self.seed:
-            return "fresh" if self.begin == BEGINNING else "fresh_short"
-        return "lr_rewind" if self.start.of and self.start.at == END else "ticket"
 
     @cached_property
     def origin(self) -> int:
@@ -217,7 +204,8 @@ class Line(Training):
 
     @classmethod
     def between(cls, one: Training, other: Training) -> Line:
-        return cls(one.model, one.data, one.recipe, one.seed, Start(of=one), one.begin, one.mask, to=other)
+        start = Start(of=one)
+        return cls(one.model, one.data, one.recipe, one.seed, start, one.begin, one.mask, kind="instability", to=other)
 
     @property
     def ends(self) -> tuple[Training, Training]:
@@ -226,10 +214,6 @@ class Line(Training):
 
     def described(self) -> dict[str, Any]:
         return {"line": [one.digest for one in self.ends]}
-
-    @property
-    def kind(self) -> str:
-        return "instability"
 
     @property
     def slug(self) -> str:

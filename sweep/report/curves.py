@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
@@ -19,13 +20,7 @@ NAMES = {
     "ticket": "ticket, rewound to {k}",
     "lr_rewind": "learning-rate rewinding to {k}",
     "finetune": "fine-tuning, as long as from {k}",
-    "fresh": "control: fresh initialization",
-    "fresh_short": "control: fresh initialization, epochs from {k}",
-    "shuffled": "control: shuffled mask, from {k}",
-    "random": "control: random mask, from {k}",
-    "inverted": "control: inverted mask, from {k}",
-    "same_signs": "control: signs of {k}, fresh magnitudes",
-    "same_magnitudes": "control: magnitudes of {k}, fresh signs",
+    **{kind: f"control: {control.title}" for kind, control in CONTROLS.items()},
 }
 
 SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-left", "triangle-right",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.errors import Refused
+from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
@@ -22,15 +23,7 @@ from sweep.report.statistics import LEVEL, SEEDS, Comparison
 MARGIN = 0.005  # half a point of accuracy
 SPREAD = 0.0025  # of the differences of a ticket, assumed before any was measured
 # Learning-rate rewinding and fine-tuning keep the trained weights: other ways to a sparse network, no doubt about this.
-DOUBTS = {
-    "fresh": "fresh initialization",
-    "fresh_short": "fresh initialization over the same epochs",
-    "shuffled": "shuffled mask",
-    "random": "random mask",
-    "inverted": "inverted mask",
-    "same_signs": "fresh magnitudes",
-    "same_magnitudes": "fresh signs",
-}
+DOUBTS = {kind: control.doubt for kind, control in CONTROLS.items()}
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ def _table(rows: list[Row]) -> _Table:
             groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
         elif row.kind in DOUBTS:
             # a fresh initialization has no past to rewind to: it is compared with every rewind point
-            controls_of[row.kind, row.mask, *level, "0" if row.kind == "fresh" else row.rewind, row.seed] = row
+            controls_of[row.kind, row.mask, *level, "0" if CONTROLS[row.kind].once else row.rewind, row.seed] = row
     begun = {key: found for key, found in groups.items() if any(row.measured or row.lost for row in found.values())}
     shape = (len(begun), len(seeds))
     accuracy = np.full(shape, np.nan)
@@ -185,7 +178,7 @@ def _table(rows: list[Row]) -> _Table:
         for seed, row in found.items():
             accuracy[g, place[seed]] = _top1(row) if row.measured else np.nan
             for kind in DOUBTS:
-                at = "0" if kind == "fresh" else rewind
+                at = "0" if CONTROLS[kind].once else rewind
                 other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
                 if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
                     planned[kind][g] = True

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
-from sweep.experiment.fields import ControlKind
+from sweep.experiment.controls import CONTROLS
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.report.intervals import estimate
@@ -17,8 +16,6 @@ from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
 from sweep.report.words import answer, beaten, later
 from tests import made_up
-
-CONTROLS = get_args(ControlKind)
 
 
 def rows(
