@@ -77,10 +77,7 @@ EXTRA = {
     ("Recipe", "optimizer"): "SGD with momentum, or AdamW",
     ("Recipe", "label_smoothing"): "share of the target spread over all classes; 0 = off",
     ("Recipe", "precision"): "of the arithmetic; weights are always float32",
-    (
-        "Prune",
-        "controls",
-    ): f"beside the tickets, each differs in one thing: {', '.join(f'`{name}`' for name in CONTROLS)} (methods.md)",
+    ("Prune", "controls"): f"beside the tickets, each differs in one thing (methods.md): {', '.join(CONTROLS)}",
     ("Cluster", "partition"): "of SLURM; empty: the site's default",
     ("Cluster", "account"): "of SLURM; empty: the user's default",
     ("Cluster", "qos"): "of SLURM; empty: the site's default",

@@ -139,10 +139,9 @@ class Training(_Value):
     begin: Point = BEGINNING
     mask: Mask | None = None
     rates: Literal["schedule", "last"] = "schedule"  # last: the schedule's last rate throughout
-    kind: str = (
-        "dense"  # what the field calls it: dense, ticket, lr_rewind, finetune, child or a control; a word of its
-    )
-    # name that decides no number, so equal values must be given equal kinds (sweep.graph.plan)
+    # dense, ticket, lr_rewind, finetune, child or a control: a word of its name that decides no number. Equal values
+    # must be given equal kinds, which sweep.graph.plan does.
+    kind: str = "dense"
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {
