@@ -78,6 +78,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with its checksum as the last key."""
     plain = json.loads(json.dumps(value))  # as it will be read: keys are text, tuples are lists
+    plain.pop(CHECKSUM, None)  # of what was there before
     return plain | {CHECKSUM: seal_of(plain)}
 
 

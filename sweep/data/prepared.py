@@ -208,7 +208,9 @@ def refuse_unfinished(prepared: Prepared, split: str) -> None:
 def name_of(prepared: Prepared, split: str) -> str:
     """Return a name of a split, which is another where any of its images is another. It names trainings and caches."""
     refuse_unfinished(prepared, split)
-    digest = hashlib.sha256((prepared.root / DESCRIPTION).read_bytes())
+    # as versions before 0.3 wrote it, which had no checksum in it: the name must not change
+    described = json.dumps(files.read_json(prepared.root / DESCRIPTION), indent=1) + "\n"
+    digest = hashlib.sha256(described.encode())
     for number in range(prepared.counts[split]):
         content = _content(prepared, split, number)
         earlier, later, _ = content.rpartition(LATER)

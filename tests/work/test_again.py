@@ -69,7 +69,7 @@ def test_what_reads_nothing_of_lost_weights_is_trained_though_they_cannot_be_had
     (dense,) = trainings(record, "dense-*")
     lines = [json.loads(line) for line in (dense / "metrics.jsonl").read_text().splitlines()]
     lines[1]["train_loss"] = math.nextafter(lines[1]["train_loss"], 9)
-    (dense / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (dense / "metrics.jsonl").write_text("".join(json.dumps(files.sealed(line)) + "\n" for line in lines))
     grown = (tiny_file, GROWN, "prune.controls=[fresh]", "--results", record)
     done = lottery("sweep", *grown, check=2)
     assert done.stderr.count("trained again it is another training (train loss of epoch 2 ") == 1
@@ -82,7 +82,7 @@ def test_what_reads_nothing_of_lost_weights_is_trained_though_they_cannot_be_had
 
 def test_an_end_that_comes_out_different_is_refused(tiny_file, trained):
     (result,) = trainings(trained, "dense-*/result.json")
-    result.write_text(json.dumps(json.loads(result.read_text()) | {"run": "0" * 64}))
+    files.write_json(result, json.loads(result.read_text()) | {"run": "0" * 64})
     (result.parent / "snapshots" / "final.h5").unlink()
     done = lottery("sweep", tiny_file, "--results", trained, check=2)
     assert "its weights at end are not there, and trained again it is another training (other weights" in done.stderr
@@ -154,8 +154,8 @@ def test_one_process_trains_it_again_while_another_leaves_it_alone(tiny_file, re
     folder = home.folder_of("dense-seed0") / "again"
     claim.take(folder)
     found = json.loads((folder / "claim.json").read_text())
-    (folder / "claim.json").write_text(json.dumps(found | {"host": "another", "pid": 1}))
-    with pytest.raises(Busy, match=r"^dense-seed0-\w+: process 1 on another trains it now$"):
+    files.write_json(folder / "claim.json", found | {"host": "another", "pid": 1})
+    with pytest.raises(Busy, match=r"^dense-seed0-\w+: process 1 on another trains it since "):
         Worker(home, quiet=True).attempt("dense-seed0")
 
 
@@ -168,7 +168,7 @@ def test_a_ticket_alone_says_what_it_lacks(tiny_file, record):
 
 def test_on_other_devices_than_it_was_trained_on_it_is_not_begun(tiny_file, record):
     (result,) = trainings(record, "dense-*/result.json")
-    result.write_text(json.dumps(json.loads(result.read_text()) | {"devices": 4}))
+    files.write_json(result, json.loads(result.read_text()) | {"devices": 4})
     done = lottery("sweep", tiny_file, GROWN, "--results", record, check=2)
     assert "it was trained on 4 devices, not on 1; expected --devices 4" in done.stderr
     assert not (result.parent / "again" / "metrics.jsonl").exists()

@@ -256,7 +256,7 @@ def test_weights_of_another_training_are_not_taken_for_those_that_were_not_kept(
     folder = early.parents[1]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     lines[0]["train_loss"] = math.nextafter(lines[0]["train_loss"], 9)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(store.sealed(line)) + "\n" for line in lines))
     for ticket in trainings(trained, "ticket-*-k1ep-*"):
         shutil.rmtree(ticket)
     done = lottery("sweep", tiny_file, "--results", trained, check=2)
@@ -274,7 +274,7 @@ def test_other_images_under_the_same_name_are_refused_and_nothing_is_overwritten
     """CIFAR-10 has one name wherever it lies; here the made-up images stand for a copy with other pixels."""
     (result,) = trainings(trained, "dense-*/result.json")
     found = json.loads(result.read_text())
-    result.write_text(json.dumps(found | {"fingerprint": "000000000000"}))
+    store.write_json(result, found | {"fingerprint": "000000000000"})
     before = {path: path.read_bytes() for path in trainings(trained, "dense-*/*") if path.is_file()}
     methods = "prune.methods=[magnitude/uniform,magnitude/uniform@0]"  # masks of the end and of the beginning
     done = lottery("sweep", tiny_file, methods, "--results", trained, check=2)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lottery.cli import data as command
+from sweep import files
 from sweep.data import open_dataset
 from sweep.data.listing import listing
 from sweep.data.prepare import Options, make_shard, plan
@@ -66,7 +67,8 @@ def earlier(root: Path) -> Path:
         content = json.loads(path.read_text())
         del content["seal"], content["crc32"]
         path.write_text(json.dumps(content) + "\n")
-    edited(root / "prepared.json", lambda content: content.pop("checksum") and None)
+    described = root / "prepared.json"
+    described.write_text(json.dumps(files.read_json(described), indent=1) + "\n")
     return root
 
 
