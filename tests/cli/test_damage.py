@@ -22,7 +22,7 @@ from tests import made_up
 from tests.sweeping import listening
 
 CASES = int(os.environ.get("DAMAGE_CASES", "20"))
-FLIPS = int(os.environ.get("DAMAGE_FLIPS", "30"))  # bits of every kind of file
+FLIPS = int(os.environ.get("DAMAGE_FLIPS", "12"))  # bits of every kind of file
 SEED = int(os.environ.get("DAMAGE_SEED", "17"))
 LOOKS = (("status", "small"), ("plan", "small"), ("report", "small", "--json"), ("tidy",))
 ODD: tuple[Any, ...] = (None, True, -1, 1e308, "", "word", [], {}, [1], {"a": 1}, "NaN", float("nan"), 10**400)

@@ -167,10 +167,11 @@ def test_a_limit_on_jobs_in_the_queue_is_foreseen_and_as_many_as_fit_are_submitt
     try:
         one = found(home, "submit limit", on_slurm=True)
         assert (one.state, one.found) == ("warning", "14 jobs, and SLURM takes 8 more of yours now"), one
-        submit(file, home)
-        assert len(slurm.queue()) == 8
-        one = found(home, "submit limit", on_slurm=True)
-        assert one.state == "wrong" and "takes 0 more" in one.found
+        if "default QOS, for a user" in place:  # once is enough: the same number is asked for
+            submit(file, home)
+            assert len(slurm.queue()) == 8
+            one = found(home, "submit limit", on_slurm=True)
+            assert one.state == "wrong" and "takes 0 more" in one.found
     finally:
         set_to(LIMITS[place][1])
         slurm.clear()

@@ -301,7 +301,7 @@ def rounds(count: int, seeds: tuple[int, ...]):
     for number in range(1, count + 1):
         for seed in seeds:
             mask = Mask(Level("quantile", 0.1 * number), last[seed])
-            last[seed] = dataclasses.replace(dense[seed], start=Start(seed=seed), mask=mask)
+            last[seed] = dataclasses.replace(dense[seed], start=Start(seed=seed), mask=mask, kind="ticket")
         out += last.values()
     return out
 
