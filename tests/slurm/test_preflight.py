@@ -222,3 +222,10 @@ def test_the_partition_s_own_time_limit_is_looked_at_where_none_is_asked_for(slu
 def test_a_node_is_asked_for_with_the_account_of_the_jobs(slurm, tmp_path):
     one = found(on_cluster(tmp_path, Cluster(account="nobody")), "nodes", on_slurm=True)
     assert one.state == "wrong" and "account" in one.found.lower()
+
+
+def test_memory_that_no_node_has_is_named_among_the_causes(slurm, tmp_path):
+    recipe = dataclasses.replace(made_up.experiment().recipe, norm_images=1)
+    home = home_in(tmp_path, cluster=Cluster(cpus_per_gpu=1, memory_per_gpu="9000G"), recipe=recipe)
+    one = found(home, "submission", on_slurm=True)
+    assert one.state == "wrong" and "memory_per_gpu" in one.found, one
