@@ -165,7 +165,7 @@ def test_whatever_happens_to_the_cluster_the_results_are_the_same(way, slurm, as
         assert epochs == sorted(set(epochs)), "an epoch is recorded twice"
 
 
-DISTURBANCES = int(os.environ.get("DISTURBANCES", "6"))
+DISTURBANCES = int(os.environ.get("DISTURBANCES", "4"))
 SEED = int(os.environ.get("DISTURBANCES_SEED", "11"))
 
 
