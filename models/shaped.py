@@ -1,4 +1,4 @@
-"""The same layers, written so that XLA makes few and fast GPU kernels of them. Slow on CPU; needs XLA to train.
+"""The layers of models/layers.py, written so that XLA makes few and fast GPU kernels of them. Slow on CPU; needs XLA to train.
 
 Activations lie as `[channels, height, width, images]`. Pointwise convolutions are then products of a small matrix with
 a wide one, the sums of batch norm run along memory, and so does every shifted image of a depthwise convolution. What

@@ -68,7 +68,7 @@ class Home:
         )
 
     def done(self, training: Training) -> bool:
-        """It has its result, or is known to have none to come."""
+        """Whether a training has its result, or was skipped and will have none."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
     def skipped(self, training: Training) -> str:
@@ -101,7 +101,7 @@ class Home:
         return out
 
     def lost(self, training: Training) -> list[tuple[Training, Point]]:
-        """Of these, those of finished trainings whose weights are not there, or never were."""
+        """Return the weights this training would read that are missing, although the trainings they are of are done."""
         return [(need, at) for need, at in self.reads(training) if self._recorded(need) and not self.has(need, at)]
 
     def waits_for(self, training: Training) -> list[Training]:
