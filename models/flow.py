@@ -12,7 +12,7 @@ from models.outline import Activation
 
 
 class Flow(Compute):
-    """The same verbs, in the type of the batch."""
+    """The verbs of a network without norms and activations, computed in the type of the batch."""
 
     def norm(self, name: str, x: Tensor, epsilon: float, activation: Activation = "") -> Tensor:
         return x

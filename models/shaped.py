@@ -1,4 +1,4 @@
-"""The layers of models/layers.py, written so that XLA makes few and fast GPU kernels of them. Slow on CPU; needs XLA to train.
+"""Layers written so that XLA makes few and fast GPU kernels of them. Slow on CPU; training needs XLA.
 
 Activations lie as `[channels, height, width, images]`. Pointwise convolutions are then products of a small matrix with
 a wide one, the sums of batch norm run along memory, and so does every shifted image of a depthwise convolution. What
