@@ -75,7 +75,7 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
 def live_elements(home: Home, listed: Collection[Seen]) -> Iterator[Element]:
     """Yield what waits or runs of this experiment, whoever submitted it and whichever plan it was of."""
     asked = {training.name for training in home.graph}
-    live = {one.job for one in listed if one.live}
+    live = {one.job for one in listed if one.live and one.state != "COMPLETING"}  # those have ended, or been cancelled
     for job in (*jobs.submitted(home), *jobs.by_hand(home, listed)):
         own = job.experiment == home.root.name
         if own and (job.part in SINGLE or not job.tasks) and job.id in {queue.parent_of(number) for number in live}:

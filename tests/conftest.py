@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -171,7 +171,7 @@ def started_cluster() -> Iterator[slurm_cluster.Cluster]:
 
 
 @pytest.fixture
-def slurm(started_cluster, monkeypatch) -> Iterator[slurm_cluster.Cluster]:
+def slurm(started_cluster, monkeypatch, request) -> Iterator[slurm_cluster.Cluster]:
     """A real SLURM cluster with an empty queue, as a user's shell on its login node sees it."""
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_")):
@@ -179,7 +179,19 @@ def slurm(started_cluster, monkeypatch) -> Iterator[slurm_cluster.Cluster]:
     monkeypatch.setenv("SLURM_CONF", str(started_cluster.conf))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{slurm_cluster.PATH}")
     yield started_cluster
+    if request.node.stash.get(FAILED, False):
+        print(started_cluster.described())  # before the queue is cleared: what the cluster looked like then
     started_cluster.clear()
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Generator[None, Any, Any]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
 
 
 @pytest.fixture

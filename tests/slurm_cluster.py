@@ -101,6 +101,14 @@ class Cluster:
         lines = self.run("squeue", "--noheader", "--array", "--format=%i %T").splitlines()
         return {line.split()[0]: line.split()[1] for line in lines}
 
+    def described(self) -> str:
+        """Return what a person would look at after a failure: all jobs, nodes out of service, errors in the logs."""
+        logs = sorted((self.base / "log").glob("slurm*.log"))
+        errors = [f"{path.stem}: {line}" for path in logs for line in path.read_text(errors="replace").splitlines()
+                  if re.search("error:|Killing|drain|held", line)]  # fmt: skip
+        jobs = self.run("squeue", "--array", "--states=all", "--format=%i %j %T %r %N", check=False)
+        return "\n".join([jobs, self.run("sinfo", "-R", check=False), *errors[-40:]])
+
     def clear(self) -> None:
         """Cancel everything, and wait until it is gone."""
         self.run("scancel", f"--user={getpass.getuser()}")
