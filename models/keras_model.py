@@ -1,0 +1,65 @@
+"""A network as a Keras model: the interpreter of an architecture that builds Keras layers.
+
+Layers have the names of our variables (and, for MobileNetV2, those of keras.applications), so a reader finds them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from models.network import Network, Weights
+from models.outline import Activation
+
+
+class KerasLayers:
+    """Build one Keras layer for every verb of an architecture."""
+
+    def convolution(self, name: str, x: Any, filters: int, size: int, stride: int = 1) -> Any:
+        return keras.layers.Conv2D(filters, size, stride, "same", use_bias=False, name=name)(x)
+
+    def depthwise(self, name: str, x: Any, size: int, stride: int = 1) -> Any:
+        return keras.layers.DepthwiseConv2D(size, stride, "same", use_bias=False, name=name)(x)
+
+    def dense(self, name: str, x: Any, units: int) -> Any:
+        return keras.layers.Dense(units, name=name)(x)
+
+    def norm(self, name: str, x: Any, epsilon: float, activation: Activation = "") -> Any:
+        x = keras.layers.BatchNormalization(momentum=0.9, epsilon=epsilon, name=name)(x)
+        return keras.layers.ReLU(6.0 if activation == "relu6" else None)(x) if activation else x
+
+    def relu(self, x: Any) -> Any:
+        return keras.layers.ReLU()(x)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return keras.layers.Add()([x, y])
+
+    def pool(self, x: Any) -> Any:
+        return keras.layers.GlobalAveragePooling2D()(x)
+
+
+def keras_model(
+    network: Network,
+    weights: Weights,
+    scale: list[float] | None = None,
+    offset: list[float] | None = None,
+    probabilities: bool = True,
+) -> keras.Model:
+    """Return the network as a Keras model with these weights; it can be trained on.
+
+    With `scale` and `offset` (per channel) the model takes pictures as uint8 and computes scale · x + offset itself;
+    without them it takes float32 images that are normalised already. `probabilities`: softmax at the end, or logits.
+    """
+    shape = (network.image_size, network.image_size, network.channels)
+    inputs = keras.Input(shape, dtype="float32" if scale is None else "uint8", name="images")
+    x = inputs if scale is None else keras.layers.Rescaling(scale, offset, name="normalisation")(inputs)
+    logits = network.architecture(KerasLayers(), x)
+    outputs = keras.layers.Softmax(name="probabilities")(logits) if probabilities else logits
+    model = keras.Model(inputs, outputs, name=network.name)
+    named = network.named(weights)
+    for layer in model.layers:
+        for variable in layer.weights:
+            variable.assign(np.asarray(named[f"{layer.name}/{variable.name}"]))
+    return model

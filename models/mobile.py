@@ -1,0 +1,81 @@
+"""The arithmetic of inference, written so that XNNPACK runs it sparse: two exact rewrites, no retraining.
+
+XNNPACK computes a network sparse only if every layer of it can work channel by channel, and two things of ours cannot:
+
+- TensorFlow's "SAME" pads a stride of 2 on one side only. Seen in a mirror, that is a padding of 1 on both sides whose
+  last row is never read: so images and kernels are rotated by 180°, which changes no output.
+- A first convolution with stride 1 has no sparse form. The same sum is: enlarge the image twice, pick every second pixel
+  by a convolution of stride 2 whose kernel is one 1 (9 copies of each channel), shift each copy by a depthwise kernel
+  that is one 1, and sum them with the kernel of the first convolution, reshaped to 1 × 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models.layers import Compute, Tensor
+from models.network import Network, Weights
+
+
+class Mobile(Compute):
+    """Apply a network of depthwise and 1 × 1 convolutions, rotated by 180°, in the layers that XNNPACK runs sparse."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(weights, training=False)
+        self.first = True
+
+    def images(self, images: Tensor) -> Tensor:
+        # XNNPACK's entry takes three channels: a grey image is repeated, and the kernel reads the first of them
+        images = tf.repeat(images, 3, axis=3) if images.shape[3] == 1 else images
+        return tf.reverse(images, [1, 2])
+
+    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
+        kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
+        if self.first:
+            self.first = False
+            kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, 3 - kernel.shape[2]], [0, 0]])
+            if stride == 1:
+                return _entered(x, kernel)
+        return tf.nn.conv2d(_padded(x, size, stride), kernel, stride, "VALID" if stride > 1 else "SAME")
+
+    def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
+        kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
+        x, strides, padding = _padded(x, size, stride), (1, stride, stride, 1), "VALID" if stride > 1 else "SAME"
+        return tf.nn.depthwise_conv2d(x, kernel, strides, padding)
+
+
+def _padded(x: Tensor, size: int, stride: int) -> Tensor:
+    """Return the images with as many rows and columns of zeros on all sides as a stride above 1 needs."""
+    side = (size - 1) // 2
+    return tf.pad(x, [[0, 0], [side, side], [side, side], [0, 0]]) if stride > 1 else x
+
+
+def _entered(x: Tensor, kernel: Tensor) -> Tensor:
+    """Return conv2d(x, kernel) with stride 1, `kernel` of shape [3, 3, 3, filters], by layers that may stand first."""
+    pick = np.zeros((3, 3, 3, 27), np.float32)
+    shift = np.zeros((3, 3, 27, 1), np.float32)
+    for copy in range(27):
+        place, channel = divmod(copy, 3)
+        pick[1, 1, channel, copy] = 1
+        shift[place // 3, place % 3, copy, 0] = 1
+    x = tf.image.resize(x, (2 * x.shape[1], 2 * x.shape[2]), "nearest")
+    x = tf.nn.conv2d(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), pick, 2, "VALID")
+    x = tf.nn.depthwise_conv2d(x, shift, (1, 1, 1, 1), "SAME")
+    return tf.nn.conv2d(x, tf.reshape(kernel, (1, 1, 27, kernel.shape[3])), 1, "SAME")
+
+
+def fits(network: Network) -> bool:
+    """Whether XNNPACK could run a network sparse: its large kernels are 1 × 1, and every stride is at a kernel of 3 × 3."""
+    first, *rest = (layer for layer in network.layers if layer.kind != "dense")
+    pointwise = all(layer.kernel[0] == 1 for layer in rest if layer.kind == "convolution")
+    return pointwise and any(layer.kind == "depthwise" for layer in rest) and first.kernel[0] == 3
+
+
+def apply(network: Network, weights: Weights, images: Tensor) -> Tensor:
+    """Return the logits of normalised images, computed in the layers above."""
+    net = Mobile({name: tf.constant(value) for name, value in network.named(weights).items()})
+    return network.architecture(net, net.images(images))

@@ -1,0 +1,217 @@
+"""Formats that a training can leave in, one function each; every file is checked against the training's own outputs.
+
+All but SavedModel are zip archives, or end with one: `zipfile.ZipFile(path).read("lottery.json")` gives the facts of
+the file (classes, normalisation, accuracy, where it came from) without this project. SavedModel has them in
+assets.extra/lottery.json.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep import files
+from sweep.errors import Refused
+from sweep.export import lite
+from sweep.export.lite import Precision
+from sweep.export.subject import Subject
+
+FACTS = "lottery.json"
+EXTRA = "expected pip install 'lottery-sweep[export]'"
+# largest difference of an output from the training's own, as a share of the largest logit, that export accepts
+TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "int8": 0.5}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the file is to compute, and the images it is calibrated with (uint8, of the training split)."""
+
+    precision: Precision = "float32"
+    sparse: bool = True
+    preprocessing: bool = True  # takes uint8 pictures; without it float32 images that are normalised already
+    probabilities: bool = True
+    samples: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    path: Path
+    size: int  # bytes
+    compressed: int  # bytes after gzip
+    difference: float  # largest difference of an output from the training's own
+    agreement: float  # share of the checked images whose most likely class is the same
+
+
+def _keras(subject: Subject, wanted: Wanted, path: Path) -> None:
+    _model(subject, wanted).save(path)
+
+
+def _saved_model(subject: Subject, wanted: Wanted, path: Path) -> None:
+    _model(subject, wanted).export(path, verbose=False)
+
+
+def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
+    try:
+        import onnx
+        import tf2onnx  # noqa: F401  Keras exports through it
+    except ImportError as error:
+        raise Refused(f"{error.name} is not installed; {EXTRA}") from None
+    keras_model = _model(subject, wanted)
+    keras_model.export(path, format="onnx", input_signature=list(keras_model.inputs), verbose=False)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {FACTS: json.dumps(subject.described())})
+    onnx.save(model, path)
+
+
+def _npz(subject: Subject, wanted: Wanted, path: Path) -> None:
+    with open(path, "wb") as f:  # a name without .npz would get one
+        np.savez_compressed(f, **subject.network.named(subject.weights))
+
+
+def _lite(subject: Subject, wanted: Wanted, path: Path) -> None:
+    path.write_bytes(
+        lite.converted(
+            subject.network, subject.weights, subject.scale, subject.offset, wanted.precision, wanted.sparse,
+            wanted.preprocessing, wanted.probabilities, wanted.samples,
+        )
+    )  # fmt: skip
+
+
+def _model(subject: Subject, wanted: Wanted) -> Any:
+    from models.keras_model import keras_model
+
+    pixels = (subject.scale, subject.offset) if wanted.preprocessing else (None, None)
+    return keras_model(subject.network, subject.weights, *pixels, wanted.probabilities)
+
+
+# How each is read again, by its own library alone -------------------------------------------------------------------
+
+
+def _run_keras(path: Path, images: np.ndarray) -> np.ndarray:
+    import keras
+
+    return np.asarray(keras.saving.load_model(path, compile=False).predict(images, verbose=0))
+
+
+def _run_saved_model(path: Path, images: np.ndarray) -> np.ndarray:
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    return np.asarray(loaded.serve(images))
+
+
+def _run_onnx(path: Path, images: np.ndarray) -> np.ndarray:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise Refused(f"onnxruntime is not installed; {EXTRA}") from None
+    session = onnxruntime.InferenceSession(str(path))
+    return np.asarray(session.run(None, {session.get_inputs()[0].name: images})[0])
+
+
+@dataclass(frozen=True)
+class Format:
+    title: str
+    write: Callable[[Subject, Wanted, Path], None]
+    run: Callable[[Path, np.ndarray], np.ndarray] | None  # None: arrays alone, which compute nothing
+    precisions: tuple[Precision, ...] = ("float32",)
+
+
+FORMATS = {
+    ".keras": Format("Keras model", _keras, _run_keras),
+    ".tflite": Format(
+        "LiteRT (TensorFlow Lite)", _lite, lambda path, images: lite.run(path.read_bytes(), images),
+        ("float32", "float16", "int8"),
+    ),
+    ".onnx": Format("ONNX", _onnx, _run_onnx),
+    ".npz": Format("numpy arrays", _npz, None),
+    "": Format("SavedModel folder", _saved_model, _run_saved_model),
+}  # fmt: skip
+
+
+def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> Exported:
+    """Write a training in the format that the path's ending names, check it on `images` (uint8), and return its size.
+
+    The file appears complete or not at all; one that computes something else than the training is not left behind.
+    """
+    found = FORMATS.get(path.suffix)
+    if found is None:
+        known = ", ".join(ending or "a folder (SavedModel)" for ending in FORMATS)
+        raise Refused(f"--to {path}: no such format; expected a name that ends in {known}")
+    if wanted.precision not in found.precisions:
+        raise Refused(f"--precision {wanted.precision}: {found.title} is written in {', '.join(found.precisions)}; "
+                      "expected that, or a .tflite file")  # fmt: skip
+    if not path.suffix and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise Refused(f"--to {path}: it is there already; expected a new folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outputs = "probabilities" if wanted.probabilities else "logits"
+    facts = replace(subject.facts, outputs=outputs, preprocessing=wanted.preprocessing)
+    subject = replace(subject, facts=facts)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        found.write(subject, wanted, beside)
+        _describe(subject, beside)
+        difference, agreement = _compared(found, subject, wanted, beside, images)
+        raw = b"".join(part.read_bytes() for part in _files(beside))
+        if beside.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            beside.rename(path)
+        else:
+            with files.replacing(path) as place:
+                shutil.copyfile(beside, place)
+    return Exported(path, len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement)
+
+
+def facts_in(path: Path) -> dict[str, Any]:
+    """Return what an exported file says of itself."""
+    if path.is_dir():
+        return dict(json.loads((path / "assets.extra" / FACTS).read_text()))
+    with zipfile.ZipFile(path) as archive:
+        return dict(json.loads(archive.read(FACTS)))
+
+
+def _describe(subject: Subject, path: Path) -> None:
+    text = json.dumps(subject.described(), indent=1)
+    if path.is_dir():
+        (path / "assets.extra").mkdir()
+        (path / "assets.extra" / FACTS).write_text(text)
+        return
+    # LiteRT keeps associated files as a zip behind the model; .keras and .npz are zips, and ONNX's format allows no tail
+    if path.suffix != ".onnx":
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(FACTS, text)
+            archive.writestr("labels.txt", "\n".join(subject.facts.classes) + "\n")
+
+
+def _compared(
+    found: Format, subject: Subject, wanted: Wanted, path: Path, images: np.ndarray
+) -> tuple[float, float]:  # fmt: skip
+    """Return the largest difference of an output and the share of equal answers; raise Refused above the tolerance."""
+    if found.run is None:
+        with np.load(path) as arrays:
+            named = subject.network.named(subject.weights)
+            wrong = [name for name, value in named.items() if not np.array_equal(arrays[name], value)]
+        if wrong:
+            raise Refused(f"{path.name}: {wrong[0]} came out otherwise than it was written; nothing was left behind")
+        return 0.0, 1.0
+    ours = subject.outputs(images, wanted.probabilities)
+    theirs = found.run(path, images if wanted.preprocessing else subject.normalised(images))
+    difference = float(np.abs(ours - theirs).max())
+    largest = max(1.0, float(np.abs(ours).max()))
+    if not difference <= TOLERANCE[wanted.precision] * largest:
+        raise Refused(f"{path.name}: outputs differ by {difference:.2g} from the training's own, more than "
+                      f"{TOLERANCE[wanted.precision] * largest:.2g}; nothing was left behind")  # fmt: skip
+    return difference, float((ours.argmax(1) == theirs.argmax(1)).mean())
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]

@@ -1,0 +1,99 @@
+"""A finished training as others can use it: weights, preprocessing, class names, and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from models import Network, Weights
+from sweep import files
+from sweep.data import Dataset, Images
+from sweep.data import Split as AnySplit
+from sweep.errors import Refused
+from sweep.experiment import END
+from sweep.graph.home import RESULT, Home
+from sweep.graph.mask_file import weights_at
+from sweep.graph.training import Training
+from sweep.hardware import version_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an exported file says of itself (lottery.json inside it)."""
+
+    training: str
+    experiment: str
+    network: str
+    image_size: int
+    channels: int
+    classes: list[str]
+    scale: list[float]  # per channel: the network was trained on scale · pixel + offset, pixels from 0 to 255
+    offset: list[float]
+    weights_remaining: float
+    test_top1: float
+    test_images: int | None
+    outputs: str  # probabilities or logits
+    preprocessing: bool  # whether the file computes scale · pixel + offset itself
+    software: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network with its final weights (pruned ones are exactly 0) and all that its user must know."""
+
+    network: Network
+    weights: Weights
+    facts: Facts
+
+    @property
+    def scale(self) -> list[float]:
+        return self.facts.scale
+
+    @property
+    def offset(self) -> list[float]:
+        return self.facts.offset
+
+    def normalised(self, images: np.ndarray) -> np.ndarray:
+        """Return uint8 images as the network was trained on them, float32."""
+        return images.astype(np.float32) * np.float32(self.scale) + np.float32(self.offset)
+
+    def outputs(self, images: np.ndarray, probabilities: bool) -> np.ndarray:
+        """Return what the training itself computes for uint8 images in float32: [images, classes]."""
+        import tensorflow as tf
+
+        logits, _ = self.network.apply(self.weights, tf.constant(self.normalised(images)), False)
+        return (tf.nn.softmax(logits) if probabilities else logits).numpy()
+
+    def described(self) -> dict[str, Any]:
+        return asdict(self.facts)
+
+
+def subject_of(home: Home, training: Training, dataset: Dataset) -> Subject:
+    """Return a finished training of an experiment; `dataset` says how its pictures are normalised and called."""
+    path = home.snapshot(training, END)
+    if not path.exists():
+        raise Refused(f"{path}: not there; lottery sweep trains it (a record has no weights)")
+    network, weights, _ = weights_at(home, training, END)
+    result = files.read_json(home.folder(training) / "result.json", RESULT)
+    shape = (dataset.image_size, dataset.channels, dataset.classes)
+    if shape != (network.image_size, network.channels, network.classes):
+        raise Refused(f"data: images of {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected those "
+                      f"of {training.slug}: {network.image_size}, {network.channels} and {network.classes}")  # fmt: skip
+    facts = Facts(
+        training.name, home.experiment.name, network.name, network.image_size, network.channels,
+        list(dataset.class_names), [1.0 / (255.0 * d) for d in dataset.deviation],
+        [-m / d for m, d in zip(dataset.mean, dataset.deviation, strict=True)],
+        float(np.count_nonzero(weights.kernels) / weights.kernels.size), result["test"]["top1"],
+        result.get("test_images"), "probabilities", True, f"lottery-sweep {version_of('lottery-sweep')}",
+    )  # fmt: skip
+    return Subject(network, weights, facts)
+
+
+def some(split: AnySplit, count: int, size: int) -> np.ndarray:
+    """Return up to `count` images of a split, spread over it, as uint8 of this size: [images, size, size, channels]."""
+    chosen = split.take(np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(int)))
+    if isinstance(chosen, Images):
+        return chosen.images
+    raise Refused(f"{type(split).__name__}: expected a data set in memory")
