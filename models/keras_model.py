@@ -1,6 +1,6 @@
 """A network as a Keras model: the interpreter of an architecture that builds Keras layers.
 
-Layers have the names of our variables (and, for MobileNetV2, those of keras.applications), so a reader finds them again.
+Layers have the names of our variables, which for MobileNetV2 are those of keras.applications.
 """
 
 from __future__ import annotations

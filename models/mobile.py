@@ -4,15 +4,14 @@ XNNPACK computes a network sparse only if every layer of it can work channel by 
 
 - TensorFlow's "SAME" pads a stride of 2 on one side only. Seen in a mirror, that is a padding of 1 on both sides whose
   last row is never read: so images and kernels are rotated by 180°, which changes no output.
-- A first convolution with stride 1 has no sparse form. The same sum is: enlarge the image twice, pick every second pixel
-  by a convolution of stride 2 whose kernel is one 1 (9 copies of each channel), shift each copy by a depthwise kernel
+- A first convolution with stride 1 has no sparse form. It equals: enlarge the image twice, pick every second pixel by a
+  convolution of stride 2 whose kernel is one 1 (9 copies of each channel), shift each copy by a depthwise kernel
   that is one 1, and sum them with the kernel of the first convolution, reshaped to 1 × 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -69,7 +68,7 @@ def _entered(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def fits(network: Network) -> bool:
-    """Whether XNNPACK could run a network sparse: its large kernels are 1 × 1, and every stride is at a kernel of 3 × 3."""
+    """Whether XNNPACK could run a network sparse: after the first layer only depthwise and 1 × 1 convolutions."""
     first, *rest = (layer for layer in network.layers if layer.kind != "dense")
     pointwise = all(layer.kernel[0] == 1 for layer in rest if layer.kind == "convolution")
     return pointwise and any(layer.kind == "depthwise" for layer in rest) and first.kernel[0] == 3

@@ -22,24 +22,12 @@ import numpy as np
 from sweep import files
 from sweep.errors import Refused
 from sweep.export import lite
-from sweep.export.lite import Precision
-from sweep.export.subject import Subject
+from sweep.export.subject import Precision, Subject, Wanted
 
 FACTS = "lottery.json"
 EXTRA = "expected pip install 'lottery-sweep[export]'"
 # largest difference of an output from the training's own, as a share of the largest logit, that export accepts
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "int8": 0.5}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the file is to compute, and the images it is calibrated with (uint8, of the training split)."""
-
-    precision: Precision = "float32"
-    sparse: bool = True
-    preprocessing: bool = True  # takes uint8 pictures; without it float32 images that are normalised already
-    probabilities: bool = True
-    samples: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -74,23 +62,19 @@ def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
 
 def _npz(subject: Subject, wanted: Wanted, path: Path) -> None:
     with open(path, "wb") as f:  # a name without .npz would get one
-        np.savez_compressed(f, **subject.network.named(subject.weights))
+        arrays: dict[str, Any] = dict(subject.network.named(subject.weights))
+        np.savez_compressed(f, **arrays)
 
 
 def _lite(subject: Subject, wanted: Wanted, path: Path) -> None:
-    path.write_bytes(
-        lite.converted(
-            subject.network, subject.weights, subject.scale, subject.offset, wanted.precision, wanted.sparse,
-            wanted.preprocessing, wanted.probabilities, wanted.samples,
-        )
-    )  # fmt: skip
+    path.write_bytes(lite.converted(subject, wanted))
 
 
 def _model(subject: Subject, wanted: Wanted) -> Any:
     from models.keras_model import keras_model
 
-    pixels = (subject.scale, subject.offset) if wanted.preprocessing else (None, None)
-    return keras_model(subject.network, subject.weights, *pixels, wanted.probabilities)
+    pixels = {"scale": subject.scale, "offset": subject.offset} if wanted.preprocessing else {}
+    return keras_model(subject.network, subject.weights, probabilities=wanted.probabilities, **pixels)
 
 
 # How each is read again, by its own library alone -------------------------------------------------------------------
@@ -185,7 +169,7 @@ def _describe(subject: Subject, path: Path) -> None:
         (path / "assets.extra").mkdir()
         (path / "assets.extra" / FACTS).write_text(text)
         return
-    # LiteRT keeps associated files as a zip behind the model; .keras and .npz are zips, and ONNX's format allows no tail
+    # LiteRT keeps associated files as a zip behind the model; .keras and .npz are zips; ONNX has properties of its own
     if path.suffix != ".onnx":
         with zipfile.ZipFile(path, "a") as archive:
             archive.writestr(FACTS, text)

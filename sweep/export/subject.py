@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,19 @@ from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import weights_at
 from sweep.graph.training import Training
 from sweep.hardware import version_of
+
+Precision = Literal["float32", "float16", "int8"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an exported file is to compute, and the images it is calibrated with (uint8, of the training split)."""
+
+    precision: Precision = "float32"
+    sparse: bool = True  # pruned weights stored compressed, where the format can
+    preprocessing: bool = True  # takes uint8 pictures; without it float32 images that are normalised already
+    probabilities: bool = True  # or logits
+    samples: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Subject:
 
     def normalised(self, images: np.ndarray) -> np.ndarray:
         """Return uint8 images as the network was trained on them, float32."""
-        return images.astype(np.float32) * np.float32(self.scale) + np.float32(self.offset)
+        return images.astype(np.float32) * np.array(self.scale, np.float32) + np.array(self.offset, np.float32)
 
     def outputs(self, images: np.ndarray, probabilities: bool) -> np.ndarray:
         """Return what the training itself computes for uint8 images in float32: [images, classes]."""
@@ -79,8 +92,8 @@ def subject_of(home: Home, training: Training, dataset: Dataset) -> Subject:
     result = files.read_json(home.folder(training) / "result.json", RESULT)
     shape = (dataset.image_size, dataset.channels, dataset.classes)
     if shape != (network.image_size, network.channels, network.classes):
-        raise Refused(f"data: images of {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected those "
-                      f"of {training.slug}: {network.image_size}, {network.channels} and {network.classes}")  # fmt: skip
+        right = f"{network.image_size}, {network.channels} and {network.classes} of {training.slug}"
+        raise Refused(f"data: {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected {right}")
     facts = Facts(
         training.name, home.experiment.name, network.name, network.image_size, network.channels,
         list(dataset.class_names), [1.0 / (255.0 * d) for d in dataset.deviation],

@@ -13,8 +13,8 @@ import pytest
 
 from models import Weights, build, mobile
 from sweep.errors import Refused
-from sweep.export.formats import FORMATS, Wanted, export, facts_in
-from sweep.export.subject import Facts, Subject
+from sweep.export.formats import FORMATS, export, facts_in
+from sweep.export.subject import Facts, Subject, Wanted
 
 pytestmark = pytest.mark.tensorflow
 
@@ -22,9 +22,9 @@ IMAGES = np.random.default_rng(1).integers(0, 256, (12, 16, 16, 3)).astype(np.ui
 READ = {  # each library's own words, nothing of this project
     ".keras": "import keras; y = keras.saving.load_model(path).predict(x, verbose=0)",
     ".tflite": "from ai_edge_litert.interpreter import Interpreter as I\n"
-    "m = I(model_path=path); m.allocate_tensors(); i = m.get_input_details()[0]['index']; y = []\n"
-    "for one in x:\n"
-    "    m.set_tensor(i, one[None]); m.invoke(); y.append(m.get_tensor(m.get_output_details()[0]['index'])[0].copy())\n",
+    "m = I(model_path=path); m.allocate_tensors(); y = []\n"
+    "i, o = (one[0]['index'] for one in (m.get_input_details(), m.get_output_details()))\n"
+    "for one in x:\n    m.set_tensor(i, one[None]); m.invoke(); y.append(m.get_tensor(o)[0].copy())\n",
     ".onnx": "import onnxruntime as o; s = o.InferenceSession(path); y = s.run(None, {s.get_inputs()[0].name: x})[0]",
     "": "import tensorflow as tf; m = tf.saved_model.load(path); y = m.serve(x).numpy()",
 }
@@ -117,7 +117,9 @@ def test_a_keras_model_trains_on(subject, tmp_path):
 
 
 @pytest.mark.parametrize("size", [32, 33, 8])
-@pytest.mark.parametrize(("name", "channels"), [("mobilenet_v2", 3), ("mobilenet_v2_small", 3), ("mobilenet_v2_small", 1)])
+@pytest.mark.parametrize(
+    ("name", "channels"), [("mobilenet_v2", 3), ("mobilenet_v2_small", 3), ("mobilenet_v2_small", 1)]
+)
 def test_the_rewritten_network_computes_the_same(name, channels, size):
     network = build(name, image_size=size, channels=channels, classes=4, width=0.35)
     images = np.random.default_rng(2).normal(size=(3, size, size, channels)).astype(np.float32)
