@@ -37,6 +37,7 @@ class Exported:
     compressed: int  # bytes after gzip
     difference: float  # largest difference of an output from the training's own
     agreement: float  # share of the checked images whose most likely class is the same
+    images: int  # that it was checked on
 
 
 def _keras(subject: Subject, wanted: Wanted, path: Path) -> None:
@@ -127,13 +128,7 @@ def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> 
 
     The file appears complete or not at all; one that computes something else than the training is not left behind.
     """
-    found = FORMATS.get(path.suffix)
-    if found is None:
-        known = ", ".join(ending or "a folder (SavedModel)" for ending in FORMATS)
-        raise Refused(f"--to {path}: no such format; expected a name that ends in {known}")
-    if wanted.precision not in found.precisions:
-        raise Refused(f"--precision {wanted.precision}: {found.title} is written in {', '.join(found.precisions)}; "
-                      "expected that, or a .tflite file")  # fmt: skip
+    found = format_of(path, wanted.precision)
     if not path.suffix and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         raise Refused(f"--to {path}: it is there already; expected a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +147,19 @@ def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> 
         else:
             with files.replacing(path) as place:
                 shutil.copyfile(beside, place)
-    return Exported(path, len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement)
+    return Exported(path, len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement, len(images))
+
+
+def format_of(path: Path, precision: Precision) -> Format:
+    """Return the format that a path's ending names; raise Refused where there is none, or not in this precision."""
+    found = FORMATS.get(path.suffix)
+    if found is None:
+        known = ", ".join(ending or "a folder (SavedModel)" for ending in FORMATS)
+        raise Refused(f"--to {path}: no such format; expected a name that ends in {known}")
+    if precision not in found.precisions:
+        raise Refused(f"--precision {precision}: {found.title} is written in {', '.join(found.precisions)}; "
+                      "expected that, or a .tflite file")  # fmt: skip
+    return found
 
 
 def facts_in(path: Path) -> dict[str, Any]:

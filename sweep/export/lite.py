@@ -19,9 +19,7 @@ from sweep.export.subject import Subject, Wanted
 def converted(subject: Subject, wanted: Wanted) -> bytes:
     """Return a LiteRT file of a training for one image at a time."""
     network, weights = subject.network, subject.weights
-    sparse = (
-        wanted.sparse and wanted.precision != "int8"
-    )  # no sparse int8 kernels exist
+    sparse = wanted.sparse and wanted.precision != "int8"  # no sparse int8 kernels exist
     rewritten = sparse and mobile.fits(network)
 
     def outputs(images: Any) -> Any:

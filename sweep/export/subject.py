@@ -9,8 +9,7 @@ import numpy as np
 
 from models import Network, Weights
 from sweep import files
-from sweep.data import Dataset, Images
-from sweep.data import Split as AnySplit
+from sweep.data import Dataset
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
@@ -102,11 +101,3 @@ def subject_of(home: Home, training: Training, dataset: Dataset) -> Subject:
         result.get("test_images"), "probabilities", True, f"lottery-sweep {version_of('lottery-sweep')}",
     )  # fmt: skip
     return Subject(network, weights, facts)
-
-
-def some(split: AnySplit, count: int, size: int) -> np.ndarray:
-    """Return up to `count` images of a split, spread over it, as uint8 of this size: [images, size, size, channels]."""
-    chosen = split.take(np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).astype(int)))
-    if isinstance(chosen, Images):
-        return chosen.images
-    raise Refused(f"{type(split).__name__}: expected a data set in memory")

@@ -1,0 +1,142 @@
+"""The commands that take a ticket out of a sweep: best, evaluate, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from lottery.cli.completion import trainings
+from lottery.cli.find import RESULTS, ExperimentName, Json, Results, read_home
+from sweep import progress
+from sweep.errors import Refused, command
+from sweep.graph.home import Home
+from sweep.graph.training import Training
+from sweep.progress import console
+from sweep.report.best import Best
+
+Words = Annotated[
+    str,
+    Parameter(help="A training (else the best ticket), and fields to change such as data.path=…", completer=trainings),
+]
+
+
+def best(experiment: ExperimentName, json_: Json = False, results: Results = RESULTS) -> int:
+    """Name the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse.
+
+    Example: lottery best dry_run
+    """
+    from dataclasses import asdict
+
+    home = read_home(experiment, (), results)
+    found = _best(home)
+    if json_:
+        print(json.dumps(asdict(found) | {"path": str(home.pool / "trainings" / found.training)}, indent=1))
+        return 0
+    console.print(
+        f"{found.training}: {100 * found.density:.3g} % of weights remaining, rewound to {found.rewind}, "
+        f"{100 * found.test_top1:.2f} % on test images (seed {found.seed}); {found.outcome}: {found.reason}"
+    )
+    console.print(str(home.pool / "trainings" / found.training))
+    console.print(f"next: {command('export', home.root, '--to', 'ticket.keras')}")
+    return 0
+
+
+def evaluate(
+    experiment: ExperimentName,
+    *words: Words,
+    split: Annotated[Literal["test", "validation", "train"], Parameter(help="Which images of the data set")] = "test",
+    on: Annotated[Path | None, Parameter(help="Other images of the same classes, laid out like the data set")] = None,
+    predictions: Annotated[Path | None, Parameter(help="Write a CSV file with one line per image")] = None,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Evaluate a finished training on images: accuracy, loss, every class, confusion, calibration.
+
+    Example: lottery evaluate dry_run dense-seed0 --split validation
+    """
+    from sweep.data import open_dataset
+    from sweep.devices import Devices
+    from sweep.export import evaluate as evaluation
+
+    home, training = _chosen(experiment, words, results)
+    dataset = open_dataset(home.experiment.data)
+    chosen, where = evaluation.images_of(dataset, home.experiment.data, on, split)
+    found = evaluation.evaluated(home, training, dataset, chosen, Devices.found())
+    names = dataset.class_names
+    if predictions:
+        evaluation.write_predictions(predictions, found, names, chosen)
+    described = evaluation.as_json(found, names)
+    if json_:
+        print(json.dumps({"training": training.name, "on": where} | described, indent=1))
+        return 0
+    console.print(f"{training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
+                  f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
+                  f"{100 * described['calibration_error']:.1f} percentage points")  # fmt: skip
+    table = Table("class", "images", "right", "most often taken for")
+    confusion = found.confusion()
+    for row, name in enumerate(names):
+        wrong = confusion[row].copy()
+        wrong[row] = 0
+        other = f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.max() else ""
+        share = described["per_class"][name]
+        table.add_row(name, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
+    progress.show(table)
+    if predictions:
+        console.print(f"predictions: {predictions}")
+    return 0
+
+
+def export(
+    experiment: ExperimentName,
+    *words: Words,
+    to: Annotated[Path, Parameter(help="x.keras, x.tflite, x.onnx, x.npz, or a folder (SavedModel)")],
+    precision: Annotated[Literal["float32", "float16", "int8"], Parameter(help="Of a .tflite file")] = "float32",
+    logits: Annotated[bool, Parameter(help="Logits instead of probabilities")] = False,
+    preprocessing: Annotated[bool, Parameter(help="Take uint8 pictures; else normalised float32 images")] = True,
+    results: Results = RESULTS,
+) -> int:
+    """Write a finished training as a model that others can load without this program; check it on real images.
+
+    Example: lottery export dry_run --to ticket.keras
+    """
+    from sweep.data import open_dataset
+    from sweep.export import formats
+    from sweep.export.evaluate import in_memory
+    from sweep.export.subject import Wanted, subject_of
+
+    formats.format_of(to, precision)  # before anything is loaded
+    home, training = _chosen(experiment, words, results)
+    dataset = open_dataset(home.experiment.data)
+    wanted = Wanted(precision, True, preprocessing, not logits, in_memory(dataset.train, 200))
+    found = formats.export(subject_of(home, training, dataset), to, wanted, in_memory(dataset.test, 100))
+    console.print(
+        f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {found.images} test images "
+        f"{100 * found.agreement:.0f} % of answers as in training, outputs differ by at most {found.difference:.1e}"
+    )
+    return 0
+
+
+def _best(home: Home) -> Best:
+    from sweep.graph.results import collect
+    from sweep.report.best import best as best_of
+    from sweep.report.verdict import verdicts
+
+    rows = collect(home)
+    return best_of(rows, verdicts(rows))
+
+
+def _chosen(experiment: str, words: tuple[str, ...], results: Path) -> tuple[Home, Training]:
+    """Return the experiment, and the training that is named or else its best ticket."""
+    home = read_home(experiment, tuple(word for word in words if "=" in word), results)
+    named = [word for word in words if "=" not in word]
+    if len(named) > 1:
+        raise Refused(f"{' '.join(named)}: expected one training")
+    if named:
+        return home, home.training(named[0])
+    found = _best(home)
+    console.print(f"best ticket: {found.training} ({found.outcome})")
+    return home, home.training(found.training)

@@ -1,0 +1,82 @@
+"""What a finished training, or an exported file of one, makes of images."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sweep import files
+from sweep.data import Dataset, Images, Split, open_dataset
+from sweep.devices import Devices
+from sweep.errors import Refused
+from sweep.experiment import Data
+from sweep.export.metrics import Predictions
+from sweep.graph.home import Home
+from sweep.graph.mask_file import final_weights
+from sweep.graph.training import Training
+from sweep.training.evaluation import Evaluation
+
+SplitName = Literal["test", "validation", "train"]
+
+
+def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, devices: Devices) -> Predictions:
+    """Return the logits of a training for images, computed as the training itself evaluates.
+
+    `dataset` is the one it was trained on: it says how pixels are normalised.
+    """
+    network, weights, _ = final_weights(home, training)
+    evaluation = Evaluation(network, training.recipe, dataset.mean, dataset.deviation, devices)
+    evaluation.load(weights)
+    return Predictions(evaluation.logits(split), np.asarray(split.labels))
+
+
+def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitName) -> tuple[Split, str]:
+    """Return the images to evaluate on, and what to call them: a split of the training's data, or of another folder."""
+    dataset = trained_on
+    if path is not None:
+        dataset = open_dataset(replace(data, path=str(path), listing="", validation=0))
+        if dataset.classes != trained_on.classes or dataset.class_names != trained_on.class_names:
+            raise Refused(f"--on {path}: classes {', '.join(dataset.class_names)}; expected those of the training: "
+                          f"{', '.join(trained_on.class_names)}")  # fmt: skip
+    split: Split = getattr(dataset, name)
+    if not len(split):
+        raise Refused(f"--split {name}: it has no images; expected test, train, or data.validation above 0")
+    return split, f"{name} images of {path or dataset.name}"
+
+
+def as_json(found: Predictions, names: Sequence[str]) -> dict[str, Any]:
+    """Return all metrics as plain values."""
+    error, bins = found.calibration()
+    each = [None if np.isnan(share) else float(share) for share in found.per_class()]
+    return {
+        "images": len(found.labels), "top1": found.top1, "top5": found.top5, "loss": found.loss,
+        "calibration_error": error, "per_class": dict(zip(names, each, strict=True)),
+        "confusion": found.confusion().tolist(),
+        "calibration": [{"confidence": sure, "accuracy": hit, "images": count} for sure, hit, count in bins],
+    }  # fmt: skip
+
+
+def write_predictions(path: Path, found: Predictions, names: Sequence[str], split: Split) -> None:
+    """Write one line per image: its place in the split (and its file), label, answer, confidence, all probabilities."""
+    where = [str(one) for one in getattr(split, "paths", [""] * len(found.labels))]
+    with files.replacing(path) as beside, open(beside, "w", newline="") as f:
+        out = csv.writer(f)
+        out.writerow(["image", "file", "label", "answer", "confidence", *names])
+        for i, (label, answer) in enumerate(zip(found.labels, found.answers, strict=True)):
+            shares = found.probabilities[i]
+            out.writerow(
+                [i, where[i], names[label], names[answer], f"{shares.max():.6f}", *(f"{p:.6f}" for p in shares)]
+            )
+
+
+def in_memory(split: Split, most: int) -> np.ndarray:
+    """Return up to `most` images of a split, spread over it: uint8 [images, size, size, channels]."""
+    chosen = split.take(np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).astype(int)))
+    if not isinstance(chosen, Images):
+        raise Refused("export: needs some images of the data set in memory; expected cifar10, digits or synthetic")
+    return chosen.images

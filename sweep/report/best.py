@@ -1,0 +1,49 @@
+"""Which ticket to take out of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweep.errors import Refused
+from sweep.graph.results import Row
+from sweep.report.verdict import MARGIN, Verdict
+
+NOT_WORSE = ("winning", "matching", "control not beaten", "undecided")
+
+
+@dataclass(frozen=True)
+class Best:
+    """One trained ticket, and what the sweep shows of its kind."""
+
+    training: str  # its name in the pool
+    seed: int
+    density: float
+    rewind: str
+    test_top1: float
+    outcome: str  # the verdict over all seeds, and why
+    reason: str
+
+
+def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGIN) -> Best:
+    """Return the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse.
+
+    With one seed nothing is shown; a ticket counts as not worse then if it lies within the margin. Of equally sparse
+    ones the most accurate in the mean over seeds; of its seeds the one with the highest validation accuracy, or the
+    first where nothing was held out: test images choose nothing.
+    """
+    not_worse = [one for one in verdicts if one.outcome in NOT_WORSE or _within(one, margin)]
+    winning = [one for one in not_worse if one.outcome == "winning"]
+    for one in sorted(winning or not_worse, key=lambda one: (one.density, -one.accuracy.mean)):
+        level = (one.method, one.quantile, one.threshold)
+        trained = [row for row in rows if row.kind == "ticket" and row.measured and row.level == level]
+        if trained := [row for row in trained if row.rewind == one.rewind]:
+            row = max(trained, key=lambda row: (row.validation_top1 or 0.0, -row.seed))
+            assert row.test_top1 is not None and row.density is not None
+            return Best(row.training, row.seed, row.density, one.rewind, row.test_top1, one.outcome, one.reason)
+    raise Refused("best: no finished ticket is as good as the dense network; lottery report shows them all, and a "
+                  "training can be named instead")  # fmt: skip
+
+
+def _within(one: Verdict, margin: float) -> bool:
+    return one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin
