@@ -9,6 +9,8 @@ from typing import Any
 from models.mobilenet_v2 import mobilenet_v2
 from models.network import Network, Weights, outline
 from models.resnet import resnet
+from models.resnet_imagenet import resnet_imagenet
+from models.vgg import vgg
 
 NETWORKS: dict[str, Callable[..., Any]] = {
     "mobilenet_v2": mobilenet_v2,
@@ -16,6 +18,13 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "resnet8": partial(resnet, depth=8),
     "resnet20": partial(resnet, depth=20),
     "resnet56": partial(resnet, depth=56),
+    "resnet18": partial(resnet_imagenet, depth=18),
+    "resnet18_small": partial(resnet_imagenet, depth=18, small=True),
+    "resnet50": partial(resnet_imagenet, depth=50),
+    "resnet50_keras": partial(resnet_imagenet, depth=50, first=True),  # strides as in keras.applications
+    "vgg11_bn": partial(vgg, depth=11),
+    "vgg16_bn": partial(vgg, depth=16),
+    "vgg11": partial(vgg, depth=11, norm=False),
 }
 
 

@@ -17,8 +17,18 @@ from models.outline import Activation
 class KerasLayers:
     """Build one Keras layer for every verb of an architecture."""
 
-    def convolution(self, name: str, x: Any, filters: int, size: int, stride: int = 1) -> Any:
-        return keras.layers.Conv2D(filters, size, stride, "same", use_bias=False, name=name)(x)
+    def convolution(
+        self, name: str, x: Any, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
+    ) -> Any:
+        padding = "same"
+        if symmetric and stride > 1 and size > 1:
+            x, padding = keras.layers.ZeroPadding2D((size - 1) // 2)(x), "valid"
+        return keras.layers.Conv2D(filters, size, stride, padding, use_bias=bias, name=name)(x)
+
+    def max_pool(self, x: Any, size: int, stride: int) -> Any:
+        if size % 2:
+            return keras.layers.MaxPooling2D(size, stride, "valid")(keras.layers.ZeroPadding2D((size - 1) // 2)(x))
+        return keras.layers.MaxPooling2D(size, stride, "same")(x)
 
     def depthwise(self, name: str, x: Any, size: int, stride: int = 1) -> Any:
         return keras.layers.DepthwiseConv2D(size, stride, "same", use_bias=False, name=name)(x)

@@ -36,9 +36,28 @@ class Compute:
         """A batch as the layers of this interpreter take it."""
         return images
 
-    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
+    def convolution(
+        self,
+        name: str,
+        x: Tensor,
+        filters: int,
+        size: int,
+        stride: int = 1,
+        bias: bool = False,
+        symmetric: bool = False,
+    ) -> Tensor:
         kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
-        return tf.nn.conv2d(x, kernel, stride, "SAME")
+        if symmetric and stride > 1:
+            x = tf.nn.conv2d(padded(x, size), kernel, stride, "VALID")
+        else:
+            x = tf.nn.conv2d(x, kernel, stride, "SAME")
+        return x + tf.cast(self.weights[f"{name}/bias"], x.dtype) if bias else x
+
+    def max_pool(self, x: Tensor, size: int, stride: int) -> Tensor:
+        """Return the largest number of every window. Inputs come out of a ReLU, so a border of 0 changes nothing."""
+        if size % 2:
+            return tf.nn.max_pool2d(padded(x, size), size, stride, "VALID")
+        return tf.nn.max_pool2d(x, size, stride, "SAME")
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
         kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
@@ -88,6 +107,12 @@ class Compute:
 
     def pool(self, x: Tensor) -> Tensor:
         return tf.reduce_mean(tf.cast(x, tf.float32), (1, 2))
+
+
+def padded(x: Tensor, size: int) -> Tensor:
+    """Return images `[images, height, width, channels]` with (size - 1) / 2 rows and columns of 0 on each side."""
+    side = (size - 1) // 2
+    return tf.pad(x, [[0, 0], [side, side], [side, side], [0, 0]])
 
 
 def activated(x: Tensor, activation: Activation) -> Tensor:

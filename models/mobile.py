@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from models.layers import Compute, Tensor
+from models.layers import Compute, Tensor, padded
 from models.network import Network, Weights
 
 
@@ -32,25 +32,30 @@ class Mobile(Compute):
         images = tf.repeat(images, 3, axis=3) if images.shape[3] == 1 else images
         return tf.reverse(images, [1, 2])
 
-    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
+    def convolution(
+        self,
+        name: str,
+        x: Tensor,
+        filters: int,
+        size: int,
+        stride: int = 1,
+        bias: bool = False,
+        symmetric: bool = False,
+    ) -> Tensor:
+        assert not bias and not symmetric, "fits() says so"
         kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
         if self.first:
             self.first = False
             kernel = tf.pad(kernel, [[0, 0], [0, 0], [0, 3 - kernel.shape[2]], [0, 0]])
             if stride == 1:
                 return _entered(x, kernel)
-        return tf.nn.conv2d(_padded(x, size, stride), kernel, stride, "VALID" if stride > 1 else "SAME")
+        x, padding = (padded(x, size), "VALID") if stride > 1 else (x, "SAME")
+        return tf.nn.conv2d(x, kernel, stride, padding)
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
         kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
-        x, strides, padding = _padded(x, size, stride), (1, stride, stride, 1), "VALID" if stride > 1 else "SAME"
-        return tf.nn.depthwise_conv2d(x, kernel, strides, padding)
-
-
-def _padded(x: Tensor, size: int, stride: int) -> Tensor:
-    """Return the images with as many rows and columns of zeros on all sides as a stride above 1 needs."""
-    side = (size - 1) // 2
-    return tf.pad(x, [[0, 0], [side, side], [side, side], [0, 0]]) if stride > 1 else x
+        x, padding = (padded(x, size), "VALID") if stride > 1 else (x, "SAME")
+        return tf.nn.depthwise_conv2d(x, kernel, (1, stride, stride, 1), padding)
 
 
 def _entered(x: Tensor, kernel: Tensor) -> Tensor:
@@ -62,7 +67,7 @@ def _entered(x: Tensor, kernel: Tensor) -> Tensor:
         pick[1, 1, channel, copy] = 1
         shift[place // 3, place % 3, copy, 0] = 1
     x = tf.image.resize(x, (2 * x.shape[1], 2 * x.shape[2]), "nearest")
-    x = tf.nn.conv2d(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), pick, 2, "VALID")
+    x = tf.nn.conv2d(padded(x, 3), pick, 2, "VALID")
     x = tf.nn.depthwise_conv2d(x, shift, (1, 1, 1, 1), "SAME")
     return tf.nn.conv2d(x, tf.reshape(kernel, (1, 1, 27, kernel.shape[3])), 1, "SAME")
 

@@ -56,12 +56,21 @@ class Outline:
         self.variables: list[Variable] = []
         self.layers: list[Layer] = []
 
-    def convolution(self, name: str, x: Shape, filters: int, size: int, stride: int = 1) -> Shape:
+    def convolution(
+        self, name: str, x: Shape, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
+    ) -> Shape:
+        """Note a convolution. Strides pad as TensorFlow's "SAME"; `symmetric`: alike on all sides, as in PyTorch."""
         height, width, channels = x
         out = (-(-height // stride), -(-width // stride), filters)
-        self._kernel(name, (size, size, channels, filters), fan_in=size * size * channels)
-        self._cost(name, "convolution", (size, size, channels, filters), out, per_output=size * size * channels)
+        kernel = (size, size, channels, filters)
+        self._kernel(name, kernel, fan_in=size * size * channels)
+        if bias:
+            self.variables.append(Variable(f"{name}/bias", (filters,), "other"))
+        self._cost(name, "convolution", kernel, out, size * size * channels, filters if bias else 0)
         return out
+
+    def max_pool(self, x: Shape, size: int, stride: int) -> Shape:
+        return (-(-x[0] // stride), -(-x[1] // stride), x[2])
 
     def depthwise(self, name: str, x: Shape, size: int, stride: int = 1) -> Shape:
         height, width, channels = x

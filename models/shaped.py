@@ -8,6 +8,7 @@ each of these gave is in docs/performance.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -40,7 +41,20 @@ class Shaped(Compute):
     def images(self, images: Tensor) -> Tensor:
         return barrier(tf.transpose(images, (3, 1, 2, 0)))  # else augmented anew for each of the stem's nine weights
 
-    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1) -> Tensor:
+    def convolution(
+        self,
+        name: str,
+        x: Tensor,
+        filters: int,
+        size: int,
+        stride: int = 1,
+        bias: bool = False,
+        symmetric: bool = False,
+    ) -> Tensor:
+        if bias or (symmetric and stride > 1):  # no network that gains by these layers has them
+            return _turned(
+                lambda images: super(Shaped, self).convolution(name, images, filters, size, stride, bias, symmetric), x
+            )
         parts = windows(x, size, stride)
         rows = parts[0] if size == 1 else tf.concat(parts, 0)  # a patch of the image per column
         product = Product(rows, tf.reshape(self.weights[f"{name}/kernel"], (-1, filters)))
@@ -68,5 +82,13 @@ class Shaped(Compute):
         self._leave(name, [(mean, variance) for _, mean, variance in parts])
         return self._whole([y for y, _, _ in parts], axis=3)
 
+    def max_pool(self, x: Tensor, size: int, stride: int) -> Tensor:
+        return _turned(lambda images: super(Shaped, self).max_pool(images, size, stride), x)
+
     def pool(self, x: Tensor) -> Tensor:
         return tf.transpose(tf.reduce_mean(tf.cast(x, tf.float32), (1, 2)))
+
+
+def _turned(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Apply a layer of `Compute`, which takes `[images, height, width, channels]`."""
+    return tf.transpose(layer(tf.transpose(x, (3, 1, 2, 0))), (3, 1, 2, 0))
