@@ -19,6 +19,9 @@ SOURCES = {
     "digits": Source("handwritten digits", "comes with the installation"),
     "cifar10": Source("CIFAR-10", "in all its forms", "its archive or folder, from "
                       "https://www.cs.toronto.edu/~kriz/cifar.html"),
+    "mnist": Source("MNIST", "four IDX files", "a folder with the four IDX files of MNIST"),
+    "fashion_mnist": Source("Fashion-MNIST", "four IDX files, as MNIST", "a folder with its four IDX files, such as "
+                            "/usr/share/datasets/fashion-mnist of Debian's dataset-fashion-mnist"),
     "folder": Source("own images", "train/CLASS/\\*.jpg and val/CLASS/\\*.jpg", "a folder with train/CLASS/*.jpg and "
                      "val/CLASS/*.jpg", listed=True),
     "shards": Source("own images", "what `lottery data prepare` made", "a folder that lottery data prepare made",
