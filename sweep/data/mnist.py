@@ -1,6 +1,6 @@
 """MNIST, and every data set in its format: four IDX files of grey images and labels, compressed or not.
 
-IDX: two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes (32 bits, big-endian), the numbers.
+IDX: two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes (big-endian), the numbers.
 """
 
 from __future__ import annotations
