@@ -1,0 +1,88 @@
+"""A ticket taken out of the dry run: named, evaluated and exported by commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sweeping import lottery
+
+pytestmark = pytest.mark.tensorflow
+
+
+def result(dry_run: Path, training: str) -> dict:
+    return json.loads((dry_run / "trainings" / training / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def best(dry_run) -> dict:
+    return json.loads(lottery("best", dry_run / "dry_run", "--json").stdout)
+
+
+def test_the_best_ticket_is_a_finished_one_with_its_accuracy_and_folder(dry_run, best):
+    assert best["training"].startswith("ticket-") and Path(best["path"]).is_dir()
+    assert best["test_top1"] == result(dry_run, best["training"])["test"]["top1"]
+    said = lottery("best", dry_run / "dry_run").stdout
+    assert best["training"] in said and "lottery export" in said
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_an_evaluation_gives_the_recorded_accuracy(dry_run, best, split, tmp_path):
+    table = tmp_path / "predictions.csv"
+    words = ("evaluate", dry_run / "dry_run", best["training"], "--split", split, "--predictions", table, "--json")
+    found, recorded = json.loads(lottery(*words).stdout), result(dry_run, best["training"])[split]
+    assert found["top1"] == pytest.approx(recorded["top1"], abs=1e-9)
+    assert found["top5"] == pytest.approx(recorded["top5"], abs=1e-9)
+    assert found["loss"] == pytest.approx(recorded["loss"], rel=1e-5)
+    assert np.trace(found["confusion"]) == round(found["top1"] * found["images"])
+    with table.open() as f:
+        rows = list(csv.DictReader(f))
+    assert len(rows) == found["images"] and list(found["per_class"]) == [str(i) for i in range(10)]
+    assert sum(row["label"] == row["answer"] for row in rows) == np.trace(found["confusion"])
+
+
+def test_an_experiment_alone_means_its_best_ticket(dry_run, best):
+    said = lottery("evaluate", dry_run / "dry_run").stdout
+    assert f"best ticket: {best['training']}" in said and "calibration error" in said
+
+
+def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path):
+    said = lottery("export", dry_run / "dry_run", best["training"], "--to", tmp_path / "ticket.tflite").stdout
+    assert "100 % of answers as in training" in said
+    from sweep.data import open_dataset
+    from sweep.experiment import Data
+    from sweep.export import lite
+    from sweep.export.formats import facts_in
+
+    test = open_dataset(Data("digits")).test
+    right = lite.run((tmp_path / "ticket.tflite").read_bytes(), test.images).argmax(1) == test.labels
+    assert right.mean() == pytest.approx(best["test_top1"], abs=1e-9)
+    facts = facts_in(tmp_path / "ticket.tflite")
+    assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--to", "ticket.pt"), "no such format"),
+        (("--to", "ticket.keras", "--precision", "int8"), "Keras model is written in float32"),
+        (("ticket-nowhere", "--to", "ticket.npz"), "no training 'ticket-nowhere'"),
+        (("dense-seed0", "ticket-x", "--to", "ticket.npz"), "expected one training"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_line(dry_run, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    done = lottery("export", dry_run / "dry_run", *words, check=2)
+    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_without_weights_is_said_to_have_none(dry_run, best, tmp_path):
+    copy = shutil.copytree(dry_run, tmp_path / "results", ignore=shutil.ignore_patterns("final.h5"))
+    done = lottery("export", copy / "dry_run", best["training"], "--to", tmp_path / "x.npz", check=2)
+    assert "final.h5: not there" in done.stderr and not (tmp_path / "x.npz").exists()
