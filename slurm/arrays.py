@@ -90,7 +90,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
         try:
             for job in chain:
                 after = sbatch.clause(_clauses(home, job, done, live))
-                number = launch.submit(job, home.root.resolve(), home.experiment.cluster, after)
+                number = launch.submit(job, home.root.resolve(), after)
                 done.append((job, number))
                 jobs.record(home, job, number, len(job.elements) > 1, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]

@@ -210,7 +210,7 @@ def _submission(home: Home) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         for job in {job.part: job for job in chain}.values():
             script = Path(folder) / "job.sh"
-            script.write_text(launch.sent(job, Path(folder), cluster))
+            script.write_text(launch.sent(job, Path(folder)))
             # one element stands for all: how many a user may have at a time is looked at by itself
             one = ["--array=0"] if job.tasks else []
             try:

@@ -69,7 +69,7 @@ def standing(home, monkeypatch, **seen: str) -> None:
     ended = {}
     for number, (task, name) in enumerate(names.items()):
         tasks = () if task == "masks" else (name,)
-        job = Job(task, "masks" if task == "masks" else "cells", (), "", tasks, (0,) * len(tasks))
+        job = Job(task, "masks" if task == "masks" else "cells", elements=tuple((name,) for name in tasks))
         jobs.record(home, job, str(number), array=False)
         state = seen.get(task.replace("-", "_").replace(".", "_"), "COMPLETED")
         ended[str(number)] = queue.Seen(str(number), state)
