@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from sweep.errors import Refused
@@ -27,8 +28,8 @@ class Backend(Protocol):
 class Ready:
     """The missing trainings of an experiment (`only`: of these tasks), handed out as soon as all they need is done."""
 
-    def __init__(self, home: Home, only: Collection[str] | None = None) -> None:
-        self.home = home
+    def __init__(self, home: Home, only: Collection[str] | None = None, quiet: bool = True) -> None:
+        self.home, self.quiet = home, quiet
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
@@ -54,10 +55,6 @@ class Ready:
     @property
     def left(self) -> bool:
         return bool(self.waiting)
-
-    @property
-    def ended(self) -> int:
-        return self.total - len(self.waiting)
 
     @property
     def epochs(self) -> float:
@@ -98,14 +95,25 @@ class Ready:
         self._given.discard(name)
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
-    def end(self, task: str, failure: Failure | None) -> None:
-        """Of a task that was handed out. What needs one that failed is not to come, but from a point it has."""
+    def end(self, task: str, failure: Failure | None, seconds: float = 0.0) -> None:
+        """Take a task that was handed out as ended, and say so. What needs one that failed is not to come, but from a
+        point it has."""
         name = self.home.training(task).name
         self._epochs[name] -= self._undone(name, failure is not None)
         del self.waiting[name]
         if failure:
             self.failures.append(failure)
             self._drop({name})
+        if not self.quiet:
+            said = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
+            console.print(f"[{self.total - len(self.waiting)}/{self.total}] {task} {said}")
+
+    @contextmanager
+    def watched(self) -> Iterator[Course]:
+        """Yield what tells how far all of it is, until it has ended."""
+        label = f"{self.total} trainings of {self.home.experiment.name}"
+        with Work(label, max(self.epochs, 1), quiet=self.quiet) as work:
+            yield Course(self, work)
 
     def _drop(self, names: set[str]) -> None:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
@@ -119,14 +127,13 @@ class Course:
     """How far a sweep is, told to its watcher.
 
     Trainings side by side end their epochs in bursts. So it is told when one is over: nothing has moved since the last
-    look, or every training under way has moved once. The time left is reckoned from the first burst on, when compiling
-    is over, and anew when more trainings are under way than ever before: the speed of the one dense run is not that of
-    many tickets.
+    look, or every training under way has moved once. The time left is reckoned anew when more trainings are under way
+    than ever before: the speed of the one dense run is not that of many tickets.
     """
 
     def __init__(self, ready: Ready, work: Work) -> None:
         self.ready, self.work = ready, work
-        self.looked, self.most, self.moves = time.monotonic(), 0, False
+        self.looked, self.most = time.monotonic(), 0
         self.seen = self.told = ready.trained
 
     def look(self, under_way: int) -> None:
@@ -137,17 +144,8 @@ class Course:
         burst = trained > self.told and (trained == self.seen or trained - self.told >= under_way)
         self.seen, self.work.total = trained, self.ready.epochs
         if more:
-            self.most, self.moves, self.told = under_way, False, trained
-            self.work.start_clock(trained)
+            self.most, self.told = under_way, trained
+            self.work.start_clock()
         elif burst:
             self.told = trained
-            if not self.moves:
-                self.moves = True
-                self.work.start_clock(trained)
             self.work.at(trained)
-
-
-def say(number: int, total: int, task: str, failure: Failure | None, seconds: float) -> None:
-    """One line for a task that ended."""
-    end = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
-    console.print(f"[{number}/{total}] {task} {end}")

@@ -16,6 +16,7 @@ from slurm.sbatch import SINGLE, Job, logs_of
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.home import Home
+from sweep.graph.state import missing
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,23 @@ def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, 
                 numbers.setdefault(name, []).append(number)
     wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
     return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
+
+
+def known(home: Home, listed: Collection[Seen] | None = None) -> dict[str, list[Seen]]:
+    """Return, for every task that was submitted and is not done, and for masks, report and rest, its jobs as SLURM sees
+    them, the latest last; one that SLURM does not know has no state.
+
+    `listed`: what squeue shows; with it jobs on no record are found too.
+    """
+    open_ = {*SINGLE, *(training.slug for training in missing(home))}
+    numbers = {task: its for task, its in elements(home, listed or ()).items() if task in open_}
+    seen = queue.ask((number for its in numbers.values() for number in its), listed)
+    return {task: [seen.get(number, Seen(number, "")) for number in its] for task, its in numbers.items()}
+
+
+def live(home: Home) -> dict[str, str]:
+    """Return the number of every task that waits or runs, and of masks and report; several tasks may share one."""
+    return {task: one.job for task, its in known(home).items() for one in its if one.live}
 
 
 def log_of(home: Home, task: str) -> Path:

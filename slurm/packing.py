@@ -7,6 +7,8 @@ second of n trainings together, and the seconds that pass before a training begi
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from sweep import files
 from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
+from sweep.graph.home import Home
+from sweep.graph.training import Training
 
 ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
 START_SHARE = 0.05  # of an element's time, that starting may take
@@ -63,6 +67,12 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
         per_task = per_gpu * max(1, min(in_a_row(row, experiment.recipe.epochs), fair))
     per_task = max(per_task, per_gpu)  # fewer would leave nothing to share
     return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
+
+
+def settled_for(home: Home, trainings: Iterable[Training]) -> Experiment:
+    """Return the experiment of a folder with numbers where its cluster says auto, for a chain of these trainings."""
+    generations = Counter(one.generation for one in trainings if one.kind != "dense")
+    return settled(home.experiment, home.pool, max(generations.values(), default=0))
 
 
 def best(rows: list[Packing]) -> int:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -224,8 +225,7 @@ def _submission(home: Home) -> Finding:
 def _chain(home: Home) -> list[sbatch.Job]:
     """Return the jobs that would be submitted; where nothing is missing, those of the whole sweep."""
     wanted = missing(home) or home.graph.trainings
-    settled = packing.settled(home.experiment, home.pool, arrays.largest(wanted))
-    return sbatch.chain(settled, home.root.resolve(), wanted)
+    return sbatch.chain(packing.settled_for(home, wanted), home.root.resolve(), wanted)
 
 
 def _limits(home: Home) -> Finding:
@@ -241,7 +241,7 @@ def _limits(home: Home) -> Finding:
 
 def _times(home: Home) -> Finding:
     """Time limits against what starting takes, and against what the dense run predicts."""
-    cluster = packing.settled(home.experiment, home.pool, arrays.largest(home.graph)).cluster
+    cluster = packing.settled_for(home, home.graph).cluster
     default = queue.default_time(cluster.partition)
     for field, limit in (("dense_time_limit", cluster.dense_time_limit), ("time_limit", sbatch.element_limit(cluster))):
         seconds = seconds_of(limit or default)
@@ -285,24 +285,17 @@ def _nodes(home: Home) -> Finding:
 # Small parts --------------------------------------------------------------------------------------------------------
 
 
-class _trial:
-    """A file in the results root for a moment."""
-
-    def __init__(self, home: Home) -> None:
+@contextmanager
+def _trial(home: Home) -> Iterator[Path]:
+    """Yield a file in the results root that is gone afterwards."""
+    with ExitStack() as stack:
         try:
-            handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
-            self.path = Path(name)
-            with open(handle, "wb") as f:
-                f.write(b"seen")
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix=".check-", dir=_nearest(home.pool)))
+            print("seen", file=file, flush=True)
         except OSError as error:
             raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
                           "(--results)") from None  # fmt: skip
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.path.unlink(missing_ok=True)
+        yield Path(file.name)
 
 
 def _nearest(folder: Path) -> Path:

@@ -49,9 +49,7 @@ def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
 def lost_of(home: Home) -> set[str]:
     """Tasks that have no result and no failure, and whose jobs SLURM calls ended, but not cancelled; with those that
     were cancelled, or failed, only because they waited for one of these."""
-    numbers = jobs.elements(home)
-    seen = queue.ask(number for all_of_it in numbers.values() for number in all_of_it)
-    last = {task: seen[its[-1]] for task, its in numbers.items() if its[-1] in seen}
+    last = {task: its[-1] for task, its in jobs.known(home).items() if its[-1].state}
     gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
     at = {one.task: one.state for one in states(home, home.missing_points())}
     out: set[str] = set()
