@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurm import queue, sbatch
@@ -31,28 +31,19 @@ class Submitted:
     turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
 
 
-SUBMITTED: files.Shape = {"id": str, "experiment": str, "part": str, "tasks": list, "indices": list, "at": float}
-
-
 def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
 
 def record(home: Home, job: Job, id_: str, array: bool = True, turn: int = 0) -> None:
     line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array, turn)
-    files.append_line(path_of(home), asdict(line))
+    files.append_line(path_of(home), line)
 
 
 def submitted(home: Home) -> list[Submitted]:
     """Of all experiments."""
-    lines = files.read_lines(path_of(home), SUBMITTED)
-    return [
-        Submitted(
-            line["id"], line["experiment"], line["part"], tuple(line["tasks"]), tuple(line["indices"]), line["at"],
-            line.get("array", True), line.get("turn", 0),
-        )
-        for line in lines
-    ]  # fmt: skip
+    path = path_of(home)
+    return [files.as_record(line, Submitted, path) for line in files.read_lines(path)]
 
 
 def own(home: Home) -> list[Submitted]:

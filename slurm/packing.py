@@ -24,18 +24,11 @@ ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their re
 START_SHARE = 0.05  # of an element's time, that starting may take
 
 
-PACKING: files.Shape = {
-    "hardware": str, "network": str, "per_gpu": int, "images_per_second": float, "start_seconds": float,
-    "epoch_images": int,
-}  # fmt: skip
-
-
 def measured(pool: Path) -> list[Packing]:
     """What was measured for this pool so far."""
     path = pool / "packing.json"
-    found = files.read_json_if_there(path, {"measured": list})
-    rows = [files.checked(row, PACKING, path) for row in found["measured"]] if found else []
-    return [Packing(**{name: row[name] for name in PACKING}) for row in rows]
+    found = files.read_json_if_there(path, {"measured": list}) or {"measured": []}
+    return [files.as_record(row, Packing, path) for row in found["measured"]]
 
 
 def record(pool: Path, rows: list[Packing]) -> Path:

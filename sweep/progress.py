@@ -32,7 +32,7 @@ class Work:
         self.began = self.spoke = time.monotonic()
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"), console=console, transient=True, get_time=time.monotonic,
+            TextColumn("left  {task.fields[note]}"), console=console, transient=True, get_time=time.monotonic,
             disable=quiet or not console.is_terminal,
         )  # fmt: skip
         completed: Any = done  # rich declares int here, and float everywhere else

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -45,12 +45,6 @@ class Claim:
     turn: int = 0  # of the job: how often that was begun again
     kernel: str = ""  # boot and namespace within which its pid means something
     born: str = ""  # when its process began, by that kernel's clock: a pid is given out again
-
-
-CLAIM: files.Shape = {
-    "owner": str, "starts": int, "idle_starts": int, "reached": str, "began": float, "host": str, "pid": int,
-    "job": str, "turn?": int, "kernel?": str, "born?": str,
-}  # fmt: skip
 
 
 def take(folder: Path, restarts: int | None = None) -> Claim:
@@ -89,7 +83,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
 def _write_first(path: Path, claim: Claim) -> None:
     """Of two processes that begin a new task at the same moment, one: a link to a name that is there fails."""
     beside = path.with_name(f".claim.{claim.owner}.tmp")
-    files.write_json(beside, asdict(claim))
+    files.write_json(beside, claim)
     try:
         linked = files.link(beside, path)
     finally:
@@ -97,7 +91,7 @@ def _write_first(path: Path, claim: Claim) -> None:
     if linked is False:
         raise Busy(f"{_named(path.parent)}: another process began it at this moment")
     if linked is None:
-        files.write_json(path, asdict(claim))
+        files.write_json(path, claim)
 
 
 def _write_after(path: Path, claim: Claim, before: Claim) -> None:
@@ -106,13 +100,11 @@ def _write_after(path: Path, claim: Claim, before: Claim) -> None:
         now = read(path.parent)
         if now is not None and now.owner != before.owner:
             raise Busy(f"{_named(path.parent)}: process {now.pid} on {now.host} began it at this moment")
-        files.write_json(path, asdict(claim))
+        files.write_json(path, claim)
 
 
 def read(folder: Path) -> Claim | None:
-    found = files.read_json_if_there(folder / "claim.json", CLAIM)
-    names = [name.removesuffix("?") for name in CLAIM]
-    return Claim(**{name: found[name] for name in names if found.get(name) is not None}) if found else None
+    return files.read(folder / "claim.json", Claim)
 
 
 def forgive(folder: Path) -> None:
@@ -120,7 +112,7 @@ def forgive(folder: Path) -> None:
     claim, path = read(folder), folder / "claim.json"
     if claim:
         touched = path.stat().st_mtime
-        files.write_json(path, asdict(replace(claim, idle_starts=0)))
+        files.write_json(path, replace(claim, idle_starts=0))
         os.utime(path, (touched, touched))
 
 
