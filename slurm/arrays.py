@@ -52,7 +52,7 @@ class Slurm:
                         break
                 work.at(tasks - len(missing(home)))
                 time.sleep(min(max(POLL_SECONDS, 0.05 * (time.monotonic() - began)), 30.0))
-        ended = status.states(home).tasks
+        ended = status.standing_of(home).tasks
         return [Failure(one.task, one.note) for one in ended if one.state in ("failed", "lost")]
 
 
@@ -78,7 +78,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
                 after = sbatch.clause(_clauses(home, job, done, live))
                 number = launch.submit(job, home.root.resolve(), after)
                 done.append((job, number))
-                jobs.record(home, job, number, len(job.elements) > 1, turn)
+                jobs.put_on_record(home, job, number, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]

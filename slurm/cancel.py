@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from slurm import jobs, queue
 from slurm.jobs import Submitted
-from slurm.queue import Seen
+from slurm.queue import Entry
 from slurm.sbatch import SINGLE
 from sweep.errors import Refused
 from sweep.experiment import file as experiment_file
@@ -72,7 +72,7 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
     return out
 
 
-def live_elements(home: Home, listed: Collection[Seen]) -> Iterator[Element]:
+def live_elements(home: Home, listed: Collection[Entry]) -> Iterator[Element]:
     """Yield what waits or runs of this experiment, whoever submitted it and whichever plan it was of."""
     asked = {training.name for training in home.graph}
     live = {one.job for one in listed if one.live and one.state != "COMPLETING"}  # those have ended, or been cancelled
@@ -97,7 +97,7 @@ def earlier_plan(home: Home) -> list[str]:
     return [word for one in live_elements(home, listed) if is_earlier(home, one) for word in one.words]
 
 
-def wanted_by_others(home: Home, listed: Collection[Seen]) -> dict[str, set[str]]:
+def wanted_by_others(home: Home, listed: Collection[Entry]) -> dict[str, set[str]]:
     """Return, for every other experiment of this results root with jobs in the queue, the trainings it asks for.
 
     Where its file cannot be read, these are all that it has submitted itself.

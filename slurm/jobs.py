@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm import queue, sbatch
-from slurm.queue import Seen
+from slurm.queue import Entry
 from slurm.sbatch import SINGLE, Job, logs_of
 from sweep import files
 from sweep.errors import Refused
@@ -35,8 +35,9 @@ def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
 
-def record(home: Home, job: Job, id_: str, array: bool = True, turn: int = 0) -> None:
-    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array, turn)
+def put_on_record(home: Home, job: Job, id_: str, turn: int = 0) -> None:
+    several = len(job.elements) > 1
+    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), several, turn)
     files.append_line(path_of(home), line)
 
 
@@ -51,7 +52,7 @@ def own(home: Home) -> list[Submitted]:
     return [job for job in submitted(home) if job.experiment == home.root.name]
 
 
-def by_hand(home: Home, listed: Collection[Seen]) -> list[Submitted]:
+def by_hand(home: Home, listed: Collection[Entry]) -> list[Submitted]:
     """Return the jobs of this experiment that wait or run and are on no record: scripts that a person submitted, or a
     submission that was cut off before it was recorded."""
     known = {job.id for job in submitted(home)}
@@ -83,7 +84,7 @@ def numbers_of(job: Submitted) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, ...]]:
+def elements(home: Home, listed: Collection[Entry] = ()) -> dict[str, tuple[str, ...]]:
     """Return, for every task of this experiment that was submitted, the numbers SLURM gave it, the latest last.
 
     A training may have been submitted by another experiment; masks and report are the experiment's own. `listed`: what
@@ -100,7 +101,7 @@ def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, 
     return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
 
 
-def known(home: Home, listed: Collection[Seen] | None = None) -> dict[str, list[Seen]]:
+def known(home: Home, listed: Collection[Entry] | None = None) -> dict[str, list[Entry]]:
     """Return, for every task that was submitted and is not done, and for masks, report and rest, its jobs as SLURM sees
     them, the latest last; one that SLURM does not know has no state.
 
@@ -109,7 +110,7 @@ def known(home: Home, listed: Collection[Seen] | None = None) -> dict[str, list[
     open_ = {*SINGLE, *(training.slug for training in missing(home))}
     numbers = {task: its for task, its in elements(home, listed or ()).items() if task in open_}
     seen = queue.ask((number for its in numbers.values() for number in its), listed)
-    return {task: [seen.get(number, Seen(number, "")) for number in its] for task, its in numbers.items()}
+    return {task: [seen.get(number, Entry(number, "")) for number in its] for task, its in numbers.items()}
 
 
 def live(home: Home) -> dict[str, str]:

@@ -31,7 +31,7 @@ def measured(pool: Path) -> list[Packing]:
     return [files.as_record(row, Packing, path) for row in found["measured"]]
 
 
-def record(pool: Path, rows: list[Packing]) -> Path:
+def put_on_record(pool: Path, rows: list[Packing]) -> Path:
     """Put rows on record; a newer measurement of the same replaces the older."""
     new = {(row.hardware, row.network, row.per_gpu) for row in rows}
     kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]

@@ -22,7 +22,7 @@ class Silent(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Entry:
     """A job or an array element as SLURM sees it."""
 
     job: str  # 17 or, of an array, 17_4
@@ -36,7 +36,7 @@ class Seen:
         return self.state in LIVE
 
 
-def listing() -> list[Seen]:
+def listing() -> list[Entry]:
     """Return every job and array element that squeue shows, whoever submitted it: a results folder may have two owners.
 
     Jobs that ended within the last minutes are among them.
@@ -45,7 +45,7 @@ def listing() -> list[Seen]:
     return [one for line in shown.splitlines() for one in _elements(*line.split("|", 4))]
 
 
-def ask(elements: Iterable[str], listed: Iterable[Seen] | None = None) -> dict[str, Seen]:
+def ask(elements: Iterable[str], listed: Iterable[Entry] | None = None) -> dict[str, Entry]:
     """Return what SLURM knows of these jobs and array elements, by number.
 
     squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so it
@@ -69,9 +69,9 @@ def ask(elements: Iterable[str], listed: Iterable[Seen] | None = None) -> dict[s
     return seen
 
 
-def under(folder: Path, listed: Iterable[Seen]) -> dict[str, list[Seen]]:
+def under(folder: Path, listed: Iterable[Entry]) -> dict[str, list[Entry]]:
     """Return the jobs that wait or run and whose batch script lies under a folder: their elements, by job number."""
-    found: dict[str, list[Seen]] = {}
+    found: dict[str, list[Entry]] = {}
     for one in listed:
         if one.live and one.script.startswith(f"{folder}/"):
             found.setdefault(parent_of(one.job), []).append(one)
@@ -162,7 +162,7 @@ def parent_of(job: str) -> str:
     return job.partition("_")[0]
 
 
-def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Seen]:
+def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Entry]:
     """One line may stand for many waiting elements: 17_[0-2,5%4].
 
     >>> [one.job for one in _elements("17_[0-2,5%4]", "PENDING", "", "")]
@@ -170,9 +170,9 @@ def _elements(job: str, state: str, reason: str, node: str, script: str = "") ->
     """
     parent, _, rest = job.partition("_")
     if not rest.startswith("["):
-        return [Seen(job, state, reason, node, script)]
+        return [Entry(job, state, reason, node, script)]
     out = []
     for part in rest.strip("[]").partition("%")[0].split(","):
         low, _, high = part.partition("-")
-        out += [Seen(f"{parent}_{i}", state, reason, node, script) for i in range(int(low), int(high or low) + 1)]
+        out += [Entry(f"{parent}_{i}", state, reason, node, script) for i in range(int(low), int(high or low) + 1)]
     return out

@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from slurm import jobs, queue, sbatch
-from slurm.queue import Seen
+from slurm.queue import Entry
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import State, predicted_seconds
-from sweep.graph.state import states as states_of_files
+from sweep.graph.state import State, predicted_seconds, states
 
 
 @dataclass(frozen=True)
@@ -21,27 +20,27 @@ class Standing:
     silence: str = ""  # why SLURM's side is missing
 
 
-def states(home: Home) -> Standing:
+def standing_of(home: Home) -> Standing:
     """Files decide what is done or failed. Of the rest SLURM is asked what lives; what it does not know is lost.
 
     SLURM first and files second: a task that ends in between is then seen to be done.
     """
     lacking, submitted = home.missing_points(), bool(jobs.elements(home))
     if not submitted and not (home.root / "slurm").is_dir():  # never submitted, and no script to submit by hand
-        return Standing(states_of_files(home, lacking))
+        return Standing(states(home, lacking))
     try:
         known = jobs.known(home, queue.listing())
     except (queue.Silent, Refused) as error:
         silence = f"SLURM does not answer, this is from the files alone ({error})" if submitted else ""
-        return Standing(states_of_files(home, lacking), silence=silence)
+        return Standing(states(home, lacking), silence=silence)
     if not submitted and not known:
-        return Standing(states_of_files(home, lacking))
+        return Standing(states(home, lacking))
     carried = Counter(one.job for its in known.values() for one in its)
     chain = {part: _job(part, known[part][-1]) for part in sbatch.SINGLE if part in known}
     rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
     ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
     tasks = []
-    for one in states_of_files(home, lacking):  # in the order of the plan: parents come first
+    for one in states(home, lacking):  # in the order of the plan: parents come first
         tasks.append(_merged(home, one, known.get(one.task, []), ended, rest, carried))
         if tasks[-1].state in ("failed", "lost"):
             ended[one.task] = tasks[-1]
@@ -50,7 +49,7 @@ def states(home: Home) -> Standing:
 
 
 def _merged(
-    home: Home, one: State, its: list[Seen], ended: dict[str, State], rest: bool, carried: Counter[str]
+    home: Home, one: State, its: list[Entry], ended: dict[str, State], rest: bool, carried: Counter[str]
 ) -> State:
     """Return the state of a training from its files and from its jobs. `ended`: what came before it and did not
     succeed; `carried`: how many trainings an array element has."""
@@ -77,14 +76,14 @@ def _merged(
     return replace(one, state="lost", note=why, seconds_left=None)
 
 
-def _live(one: State, job: Seen) -> State:
+def _live(one: State, job: Entry) -> State:
     """Return a state as SLURM has it: it waits or runs."""
     if job.state == "RUNNING":
         return replace(one, state="running", note=f"on {job.node}")
     return replace(one, state="waiting", note=f"in the queue ({job.reason})")
 
 
-def _job(part: str, last: Seen) -> State:
+def _job(part: str, last: Entry) -> State:
     """Return the state of masks, report or rest by its latest job."""
     one = State(part, "unknown", 0, f"SLURM has forgotten job {last.job}")
     if last.live:

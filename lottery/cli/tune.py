@@ -135,7 +135,7 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
             for trial in [plan[i] for i in trials] if plan else own:
                 made.forgive(trial)
             number = launch.submit(job, made.root.resolve())
-            jobs.record(home, job, number, array=len(trials) > 1)
+            jobs.put_on_record(home, job, number)
     console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
     console.print(f"what became of them: {command('tune', made.root, '--show')}")
     return 0

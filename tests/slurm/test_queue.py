@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm import launch, queue
-from slurm.queue import Seen, Silent
+from slurm.queue import Entry, Silent
 from sweep.errors import Refused
 
 
@@ -35,7 +35,7 @@ def test_one_line_can_stand_for_many_waiting_elements(program):
     assert {job: one.state for job, one in seen.items()} == {
         "17_0": "PENDING", "17_1": "PENDING", "17_3": "RUNNING", "17_5": "PENDING",
     }  # fmt: skip
-    assert seen["17_3"] == Seen("17_3", "RUNNING", "None", "node01")
+    assert seen["17_3"] == Entry("17_3", "RUNNING", "None", "node01")
 
 
 def test_accounting_is_asked_about_what_squeue_has_forgotten_and_never_overrules_it(program):
