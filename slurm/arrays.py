@@ -82,7 +82,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]
-                queue.set_dependency(live["masks"], f"afterany:{':'.join([*new, *old])}")
+                queue.update(live["masks"], f"Dependency=afterany:{':'.join([*new, *old])}")
         except (Refused, OSError) as error:  # of a full disk: a job on no record would run beside the next submission
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
@@ -99,7 +99,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
 
 def _refuse_unknown(home: Home) -> None:
     """Jobs of this experiment that are on no record: submitted by hand, or cut off before they were put on it."""
-    own = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")  # the one that asks, perhaps by hand
+    own = queue.parent_of(claim.own_job())  # the one that asks, perhaps by hand
     unknown = sorted(job.id for job in jobs.by_hand(home, queue.listing()) if job.id != own)
     if unknown:
         raise Refused(f"{home.root}: of its jobs {', '.join(unknown[:5])} wait or run and are on no record (submitted "
@@ -161,7 +161,7 @@ def limit_times(home: Home) -> str:
     try:
         waiting = {queue.parent_of(job) for task, job in jobs.live(home).items() if task in tickets}
         for job in sorted(waiting):
-            queue.set_time_limit(job, limit)
+            queue.update(job, f"TimeLimit={limit}")
     except (Refused, queue.Silent) as error:
         return f"left to the partition ({error})"
     return f"{limit} minutes" if waiting else ""

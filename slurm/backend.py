@@ -33,7 +33,6 @@ class Ready:
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
-        self._dropped: set[str] = set()
         self._lacking = home.missing_points()
         begun = folders(home)
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
@@ -53,13 +52,9 @@ class Ready:
         return None
 
     @property
-    def left(self) -> bool:
-        return bool(self.waiting)
-
-    @property
     def epochs(self) -> float:
         """All that there is to train; each training counts one more, for its start and its end."""
-        return sum(epochs + 1 for name, epochs in self._epochs.items() if name not in self._dropped)
+        return sum(epochs + 1 for epochs in self._epochs.values())
 
     @property
     def trained(self) -> float:
@@ -70,21 +65,18 @@ class Ready:
     def _left(self, name: str) -> float:
         training, lacking = self.waiting[name], self._lacking.get(name, ())
         try:
-            if self.home.skipped(training):  # it counts as done, but nothing was trained
+            if self._skipped(name):  # it counts as done, but nothing was trained
                 return training.epochs
             return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
         except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
             return training.epochs  # which is no reason to leave the others
 
-    def _undone(self, name: str, failed: bool) -> float:
-        """Epochs of one that ended which it did not train: it failed, or its mask cuts the network through."""
+    def _skipped(self, name: str) -> bool:
+        """Whether its mask cuts the network through."""
         try:
-            skipped = self.home.skipped(self.waiting[name])
+            return bool(self.home.skipped(self.waiting[name]))
         except (Refused, OSError):  # as above
-            skipped = ""
-        if skipped:
-            return self._epochs[name]
-        return min(self._left(name), self._epochs[name]) if failed else 0.0
+            return False
 
     def again(self, task: str, why: str = "") -> None:
         """Hand a task out once more, a little later: its process died, or another one has it. `why` is said once."""
@@ -99,7 +91,8 @@ class Ready:
         """Take a task that was handed out as ended, and say so. What needs one that failed is not to come, but from a
         point it has."""
         name = self.home.training(task).name
-        self._epochs[name] -= self._undone(name, failure is not None)
+        if failure or self._skipped(name):  # what it did not train is not to come
+            self._epochs[name] -= min(self._left(name), self._epochs[name])
         del self.waiting[name]
         if failure:
             self.failures.append(failure)
@@ -119,8 +112,7 @@ class Ready:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
             if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
-                self._dropped.add(training.name)
-                del self.waiting[training.name]
+                del self.waiting[training.name], self._epochs[training.name]
 
 
 class Course:

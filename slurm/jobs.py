@@ -124,10 +124,6 @@ def log_of(home: Home, task: str) -> Path:
     if task in SINGLE:
         return logs_of(home.pool) / f"{home.root.name}-{task}.out"
     name = home.training(task).name
-    for job in submitted(home):
-        if name in job.tasks:
-            index = job.indices[job.tasks.index(name)]
-            name = job.tasks[job.indices.index(index)]
-            break
-    own = logs_of(home.pool) / f"{home.training(task).name}.out"
-    return own if own.exists() else logs_of(home.pool) / f"{name}.out"
+    shared = (names[0] for job in submitted(home) for names in numbers_of(job).values() if name in names)
+    own = logs_of(home.pool) / f"{name}.out"
+    return own if own.exists() else own.with_name(f"{next(shared, name)}.out")

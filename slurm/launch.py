@@ -102,7 +102,7 @@ def _executor(job: Job, place: Path, after: str) -> Iterator[Any]:
         asked["time"] = queue.default_time(job.options.get("partition", ""))
     if after:
         asked["kill-on-invalid-dep"] = "yes"
-    with without_own_job():
+    with queue.without_own_job():
         try:
             executor = submitit.SlurmExecutor(place, python=f"exec {shlex.quote(sys.executable)}")
         except RuntimeError:
@@ -130,16 +130,3 @@ def private_name(folder: Path) -> None:
     if set("%\\") & set(str(folder)):
         raise Refused(f"{folder}: submitit takes no % and no backslash in the name of a folder; move the results, or "
                       "submit the scripts of `lottery sbatch` by hand")  # fmt: skip
-
-
-@contextmanager
-def without_own_job() -> Iterator[None]:
-    """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
-    own = {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
-    own.pop("SLURM_CONF", None)
-    for name in own:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(own)

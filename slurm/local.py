@@ -58,7 +58,7 @@ class Local:
 
     def _here(self, ready: Ready) -> None:
         worker = Worker(ready.home, self.devices, quiet=self.quiet, restarts=self.restarts)
-        while ready.left:
+        while ready.waiting:
             task = ready.next()
             if task is None:  # all that is left is under way elsewhere
                 time.sleep(PAUSE_SECONDS)
@@ -76,7 +76,7 @@ class Local:
         deaths = Counter[str]()
         with stoppable() as stop, ready.watched() as course:
             try:
-                while ready.left and not stop.requested:
+                while ready.waiting and not stop.requested:
                     crew.hand_out(ready)
                     course.look(sum(bool(member.task) for member in crew.members))
                     for member in crew.answered():

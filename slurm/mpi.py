@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.backend import Ready
+from slurm.local import shares
 from sweep.errors import Busy, Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
@@ -40,7 +41,7 @@ class Mpi:
         try:
             # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
             with stoppable(), ready.watched() as course:
-                while ready.left:
+                while ready.waiting:
                     while (task := ready.next()) is not None:  # ranks take them up in this order
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
@@ -89,9 +90,9 @@ def _take_share() -> None:
     training = [each for each in here if each != 0]  # rank 0 only hands out
     if rank == 0:
         return
-    gpus = visible_gpus()
-    if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[training.index(rank) % len(gpus)]
+    share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
+    if share is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = share
     os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
 
 

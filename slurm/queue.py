@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,14 +94,9 @@ def cancel(jobs: Iterable[str]) -> None:
         output(["scancel", *wanted])
 
 
-def set_time_limit(job: str, limit: str) -> None:
-    """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
-    output(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
-
-
-def set_dependency(job: str, clause: str) -> None:
-    """Of a job that waits."""
-    output(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
+def update(job: str, change: str) -> None:
+    """Change what a job that waits asks for. SLURM lets its owner lower a time limit, not raise it."""
+    output(["scontrol", "update", f"JobId={job}", change])
 
 
 def max_array_size() -> int:
@@ -136,10 +132,9 @@ def partition(name: str) -> dict[str, str]:
 def output(command: Sequence[str]) -> str:
     """Return what a program of SLURM prints; raise Refused with what it says where it will not, Silent where nobody
     answers."""
-    # inside a job, its own SLURM_… would become defaults of the jobs it submits
-    clean = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:
-        done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        with without_own_job():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except FileNotFoundError:
         raise Refused(f"{command[0]}: no such program here; expected a machine that can submit to SLURM") from None
     except subprocess.TimeoutExpired:
@@ -147,6 +142,18 @@ def output(command: Sequence[str]) -> str:
     if done.returncode == 0:
         return done.stdout
     raise refusal(command[0], (done.stderr or done.stdout) or f"exit status {done.returncode}")
+
+
+@contextmanager
+def without_own_job() -> Iterator[None]:
+    """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("SLURM_") and name != "SLURM_CONF"}
+    for name in own:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(own)
 
 
 def refusal(program: str, text: str) -> Exception:

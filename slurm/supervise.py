@@ -25,6 +25,8 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+from sweep.graph.claim import own_job
+
 SAVE, STOP = signal.SIGUSR1, signal.SIGTERM
 TRIES, PAUSE_SECONDS = 6, 10.0  # of a requeue: a controller that restarts answers again within a minute
 ENDED_BY_SIGNAL = range(129, 193)
@@ -77,12 +79,6 @@ def ask_for_another_turn() -> None:
         if left:
             time.sleep(PAUSE_SECONDS)
     print(f"job {job}: SLURM refuses another turn; lottery retry submits it again", file=sys.stderr, flush=True)
-
-
-def own_job() -> str:
-    """The number of this job; of an array, of this element."""
-    array, element = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{element}" if array else os.environ.get("SLURM_JOB_ID", "")
 
 
 def _banner() -> None:

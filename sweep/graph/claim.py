@@ -63,7 +63,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         began=time.time(),
         host=_host(),
         pid=os.getpid(),
-        job=_job(),
+        job=own_job(),
         turn=_turn(),
         kernel=_kernel(),
         born=_born(os.getpid()),
@@ -73,34 +73,12 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
             f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
-    if before is None:
-        _write_first(folder / "claim.json", claim)
-    else:
-        _write_after(folder / "claim.json", claim, before)
+    with alone(folder / ".claim.lock"):  # of two that find the task new, or the same claim dead, one has it
+        now = read(folder)
+        if now is not None and (before is None or now.owner != before.owner):
+            raise Busy(f"{_named(folder)}: process {now.pid} on {now.host} began it at this moment")
+        files.write_json(folder / "claim.json", claim)
     return claim
-
-
-def _write_first(path: Path, claim: Claim) -> None:
-    """Of two processes that begin a new task at the same moment, one: a link to a name that is there fails."""
-    beside = path.with_name(f".claim.{claim.owner}.tmp")
-    files.write_json(beside, claim)
-    try:
-        linked = files.link(beside, path)
-    finally:
-        beside.unlink()
-    if linked is False:
-        raise Busy(f"{_named(path.parent)}: another process began it at this moment")
-    if linked is None:
-        files.write_json(path, claim)
-
-
-def _write_after(path: Path, claim: Claim, before: Claim) -> None:
-    """Of two processes that find the same claim dead, one."""
-    with alone(path.with_name(".claim.lock")):
-        now = read(path.parent)
-        if now is not None and now.owner != before.owner:
-            raise Busy(f"{_named(path.parent)}: process {now.pid} on {now.host} began it at this moment")
-        files.write_json(path, claim)
 
 
 def read(folder: Path) -> Claim | None:
@@ -126,7 +104,7 @@ def check(folder: Path, claim: Claim) -> None:
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
     """Whether another process trains it now. A later turn of the same job of a batch system is no other."""
-    if claim.job and claim.job == _job() and _turn() > claim.turn:
+    if claim.job and claim.job == own_job() and _turn() > claim.turn:
         return False
     here = works(folder, claim)
     if here is not None:
@@ -162,13 +140,15 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
     """Touch the claim now and then for as long as the work goes on; at its end it is free at once."""
     over = threading.Event()
 
+    def touch(times: tuple[int, int] | None = None) -> None:
+        """Unless it is another's by now."""
+        with suppress(OSError, Superseded):  # a file system that does not answer for a moment
+            check(folder, claim)
+            os.utime(folder / "claim.json", times)
+
     def beat() -> None:
         while not over.wait(BEAT_SECONDS):
-            with suppress(OSError):  # a file system that does not answer for a moment
-                now = read(folder)
-                if now is None or now.owner != claim.owner:
-                    return
-                os.utime(folder / "claim.json")
+            touch()
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -177,10 +157,7 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        with suppress(OSError):
-            now = read(folder)
-            if now is not None and now.owner == claim.owner:
-                os.utime(folder / "claim.json", (0, 0))
+        touch((0, 0))
 
 
 def works(folder: Path, claim: Claim) -> bool | None:
@@ -214,7 +191,10 @@ def alive(pid: int) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process of this machine began, in ticks; empty where it is gone, or a zombie, which works no more."""
+    """Return when a process of this machine began, in clock ticks since boot; empty where it is gone, or a zombie.
+
+    psutil adds the wall clock's time of boot, which moves when that clock is set: no name for a process.
+    """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -244,7 +224,8 @@ def _reached(folder: Path) -> str:
     return f"epoch {attributes['epoch']} step {attributes['step']}"
 
 
-def _job() -> str:
+def own_job() -> str:
+    """Return the number of the job of a batch system that this process runs in; of an array, of its element."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm import launch, queue
+from slurm import queue
 from slurm.queue import Entry, Silent
 from sweep.errors import Refused
 
@@ -72,7 +72,7 @@ def test_a_job_does_not_hand_its_own_settings_on(program, monkeypatch):
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     program("sbatch", "").write_text("#!/bin/sh\nenv\n")
     told = [queue.output(["sbatch"])]
-    with launch.without_own_job():  # where submitit calls sbatch
+    with queue.without_own_job():  # where submitit calls sbatch
         told.append(subprocess.run(["sbatch"], capture_output=True, text=True, check=True).stdout)
     for each in told:
         assert "SLURM_CONF=/somewhere" in each and "SLURM_MEM_PER_NODE" not in each
