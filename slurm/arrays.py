@@ -205,11 +205,6 @@ def wanted_of(
     return list(to_come.values()), "masks" not in live and unmade and asked
 
 
-def untried(home: Home) -> set[str]:
-    """Tasks that were never submitted."""
-    return {training.slug for training in missing(home)} - set(jobs.elements(home))
-
-
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
     """What a job waits for: jobs of its chain by their numbers, and what was submitted before, by whichever
     experiment, and still lives."""

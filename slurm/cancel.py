@@ -80,7 +80,7 @@ def live_elements(home: Home, listed: Collection[Entry]) -> Iterator[Element]:
         own = job.experiment == home.root.name
         if own and (job.part in SINGLE or not job.tasks) and job.id in {queue.parent_of(number) for number in live}:
             yield Element(job.id, job, ())
-        for number, names in jobs.numbers_of(job).items():
+        for number, names in job.numbers.items():
             if number in live and (own or asked & set(names)):
                 yield Element(number, job, names)
 

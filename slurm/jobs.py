@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,15 @@ class Submitted:
     at: float  # seconds since 1970
     array: bool = True  # of trainings: one alone is no array where submitit submits it
     turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
+
+    @property
+    def numbers(self) -> dict[str, tuple[str, ...]]:
+        """Return the array elements, by the number SLURM gave each, with the trainings that each carries."""
+        out: dict[str, tuple[str, ...]] = {}
+        for name, index in zip(self.tasks, self.indices, strict=False):
+            number = f"{self.id}_{index}" if self.array else self.id
+            out[number] = (*out.get(number, ()), name)
+        return out
 
 
 def path_of(home: Home) -> Path:
@@ -59,28 +69,11 @@ def by_hand(home: Home, listed: Collection[Entry]) -> list[Submitted]:
     out = []
     for number, elements in queue.under(home.root.resolve() / "slurm", listed).items():
         if number not in known:
-            names = sbatch.elements_in(_script(number))
-            pairs = [(name, index) for index, element in enumerate(names) for name in element]
-            tasks, indices = (tuple(name for name, _ in pairs), tuple(index for _, index in pairs))
-            part, array = Path(elements[0].script).stem, any("_" in one.job for one in elements)
-            out.append(Submitted(number, home.root.name, part, tasks, indices, 0.0, array))
-    return out
-
-
-def _script(job: str) -> str:
-    """Return the batch script of a job; nothing where SLURM shows it to its owner alone, or the job has just ended."""
-    try:
-        return queue.batch_script(job)
-    except Refused:
-        return ""
-
-
-def numbers_of(job: Submitted) -> dict[str, tuple[str, ...]]:
-    """Return the array elements of a job, by the number SLURM gave each, with the trainings that each carries."""
-    out: dict[str, tuple[str, ...]] = {}
-    for name, index in zip(job.tasks, job.indices, strict=False):
-        number = f"{job.id}_{index}" if job.array else job.id
-        out[number] = (*out.get(number, ()), name)
+            script, part = "", Path(elements[0].script).stem
+            with suppress(Refused):  # SLURM shows it to its owner alone, or the job has just ended
+                script = queue.output(["scontrol", "write", "batch_script", number, "-"])
+            job, array = Job(part, part, elements=sbatch.elements_in(script)), any("_" in one.job for one in elements)
+            out.append(Submitted(number, home.root.name, part, job.tasks, job.indices, 0.0, array))
     return out
 
 
@@ -94,7 +87,7 @@ def elements(home: Home, listed: Collection[Entry] = ()) -> dict[str, tuple[str,
     for job in (*submitted(home), *(by_hand(home, listed) if listed else ())):
         if job.part in SINGLE and job.experiment == home.root.name:
             numbers.setdefault(job.part, []).append(job.id)
-        for number, names in numbers_of(job).items():
+        for number, names in job.numbers.items():
             for name in names:
                 numbers.setdefault(name, []).append(number)
     wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
@@ -124,6 +117,6 @@ def log_of(home: Home, task: str) -> Path:
     if task in SINGLE:
         return logs_of(home.pool) / f"{home.root.name}-{task}.out"
     name = home.training(task).name
-    shared = (names[0] for job in submitted(home) for names in numbers_of(job).values() if name in names)
+    shared = (names[0] for job in submitted(home) for names in job.numbers.values() if name in names)
     own = logs_of(home.pool) / f"{name}.out"
     return own if own.exists() else own.with_name(f"{next(shared, name)}.out")

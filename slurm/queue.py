@@ -79,16 +79,6 @@ def under(folder: Path, listed: Iterable[Entry]) -> dict[str, list[Entry]]:
     return found
 
 
-def batch_script(job: str) -> str:
-    """Return the batch script of a job as it was submitted."""
-    return output(["scontrol", "write", "batch_script", job, "-"])
-
-
-def test(script: str, options: Sequence[str]) -> None:
-    """Whether SLURM would take the job; nothing is submitted."""
-    output(["sbatch", "--test-only", *options, script])
-
-
 def cancel(jobs: Iterable[str]) -> None:
     if wanted := sorted(jobs):
         output(["scancel", *wanted])

@@ -68,14 +68,15 @@ class Job:
         return "\n".join([*lines, "set -eo pipefail", *self.setup, f"exec lottery supervise {self.command}"]) + "\n"
 
 
-def elements_in(script: str) -> list[list[str]]:
+def elements_in(script: str) -> tuple[tuple[str, ...], ...]:
     """Return the trainings that the script of an array lists, by array element; nothing where it is no such script.
 
     >>> elements_in("tasks=(\\n    dense-seed0-1a\\n    'a b'\\n)\\ntask=…")
-    [['dense-seed0-1a'], ['a', 'b']]
+    (('dense-seed0-1a',), ('a', 'b'))
     """
     _, found, rest = script.partition("tasks=(\n")
-    return [shlex.split(line)[0].split() for line in rest.partition("\n)")[0].splitlines()] if found else []
+    lines = rest.partition("\n)")[0].splitlines() if found else []
+    return tuple(tuple(shlex.split(line)[0].split()) for line in lines)
 
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:

@@ -21,10 +21,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+from slurm import queue
+from sweep.errors import Refused
 from sweep.graph.claim import own_job
 
 SAVE, STOP = signal.SIGUSR1, signal.SIGTERM
@@ -70,7 +73,10 @@ def ask_for_another_turn() -> None:
     if not job:  # no batch system here
         return
     for left in reversed(range(TRIES)):
-        state, _, reason = _said(["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"]).strip().partition(" ")
+        state = reason = ""
+        with suppress(Refused, queue.Silent):
+            shown = queue.output(["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"])
+            state, _, reason = shown.strip().partition(" ")
         if state and state != "RUNNING" and reason != "TimeLimit":
             return  # being cancelled, requeued or pre-empted
         asked = subprocess.run(["scontrol", "requeue", job], check=False)
@@ -86,10 +92,3 @@ def _banner() -> None:
     start = int(os.environ.get("SLURM_RESTART_COUNT") or 0) + 1
     at = datetime.now().astimezone().isoformat(timespec="seconds")
     print(f"{at} job {own_job()} on {os.environ.get('SLURMD_NODENAME', '?')}, start {start}", flush=True)
-
-
-def _said(command: Sequence[str]) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
