@@ -175,9 +175,7 @@ def predicted_limit(home: Home) -> str:
     return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 
-def wanted_of(
-    home: Home, live: Collection[str] = (), only: Collection[str] | None = None
-) -> tuple[list[Training], bool]:
+def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Training], bool]:
     """Return what is neither done nor `live` and can be done (nothing that needs what is not to come), and whether
     masks are to be made."""
     open_ = missing(home)
@@ -190,16 +188,12 @@ def wanted_of(
         if chosen and all(need.name not in lacking or need.name in coming for need in after):
             to_come[training.name] = training
             coming.add(training.name)
-    masks = [
-        training.mask
-        for training in home.graph
-        if training.mask and (training.name in coming or not any(need.name in lacking for need in training.needs))
-    ]
     # of the dense runs; gradients are taken, and later rounds pruned, by the trainings themselves
     unmade = any(
-        not home.mask(mask.as_made).exists() and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
-        and not mask.at_start
-        for mask in masks
+        (mask := training.mask) is not None and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
+        and not mask.at_start and not home.mask(mask.as_made).exists()
+        and (training.name in coming or not any(need.name in lacking for need in training.needs))
+        for training in home.graph
     )  # fmt: skip
     asked = only is None or bool(to_come)
     return list(to_come.values()), "masks" not in live and unmade and asked
@@ -208,13 +202,8 @@ def wanted_of(
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
     """What a job waits for: jobs of its chain by their numbers, and what was submitted before, by whichever
     experiment, and still lives."""
-    new = {one.name: id_ for one, id_ in done}
-    clauses: list[tuple[str, list[str]]] = []
-    for how, name in job.waits:
-        if name in new:
-            clauses.append((how, [new[name]]))
-        elif name in live:  # masks that wait already
-            clauses.append((how, [live[name]]))
+    numbers = live | {one.name: id_ for one, id_ in done}  # masks may wait already
+    clauses = [(how, [numbers[name]]) for how, name in job.waits if name in numbers]
     needed = {need.slug for task in job.tasks for need in home.training(task).needs}
     if job.part == "masks":
         needed = {one.slug for one in home.graph.dense}
