@@ -43,7 +43,7 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         yield beside
         with open(beside, "rb") as f:
             os.fsync(f.fileno())
-        if not first or link(beside, path) is None:
+        if not first or not _linked(beside, path):
             os.replace(beside, path)
     except OSError as error:
         raise named(error, path) from None
@@ -51,14 +51,12 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def link(beside: Path, path: Path) -> bool | None:
-    """Give a file its name. False: another process was first. None: a file system without links."""
+def _linked(beside: Path, path: Path) -> bool:
+    """Give a file its name, unless another process was first. Return whether this file system has links."""
     try:
         os.link(beside, path)
-    except FileExistsError:
-        return False
-    except OSError:
-        return None
+    except OSError as error:
+        return isinstance(error, FileExistsError)
     return True
 
 
