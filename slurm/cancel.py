@@ -59,7 +59,8 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
             continue
         if names and not names & set(element.trainings):
             continue
-        if names and not {name for name in element.trainings if not _done(home, name)} <= names:
+        done = {name for name in element.trainings if (home.pool / "trainings" / name / "result.json").exists()}
+        if names and not set(element.trainings) - done <= names:
             out.shared.extend(element.words)
             continue
         claimants = [name for name, wanted in others.items() if wanted & set(element.trainings)]
@@ -106,8 +107,3 @@ def wanted_by_others(home: Home, listed: Collection[Entry]) -> dict[str, set[str
             console.print(f"{error}; all that it has submitted is left alone")
             out[name] = {task for job in jobs.submitted(home) if job.experiment == name for task in job.tasks}
     return out
-
-
-def _done(home: Home, name: str) -> bool:
-    """Whether a training of whichever experiment of this pool is done."""
-    return (home.pool / "trainings" / name / "result.json").exists()

@@ -68,7 +68,11 @@ def submit(job: Job, folder: Path, after: str = "") -> str:
     """Submit a job of the chain through submitit and return its number. `after`: what it waits for."""
     from submitit.core.utils import FailedJobError
 
-    with _executor(job, private(folder / "slurm" / "submitit"), after) as executor:
+    pickles = folder / "slurm" / "submitit"  # whoever can write there runs code as the one who submits
+    private_name(pickles)
+    pickles.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pickles.chmod(0o700)
+    with _executor(job, pickles, after) as executor:
         try:
             # submitit prints what sbatch says besides raising it
             with redirect_stderr(io.StringIO()):
@@ -115,14 +119,6 @@ def _executor(job: Job, place: Path, after: str) -> Iterator[Any]:
             additional_parameters=asked,
         )  # fmt: skip
         yield executor
-
-
-def private(folder: Path) -> Path:
-    """A folder for pickles: whoever can write there runs code as the one who submits."""
-    private_name(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    return folder
 
 
 def private_name(folder: Path) -> None:

@@ -227,6 +227,8 @@ def _job(
     logs, log = logs_of(folder.parent), f"{folder.name}-{part}.out"
     if part in ("prepare", "summary"):  # a data set's own folder
         logs, log = logs_of(folder), f"{part}.out"
+    if {"\\", "\n"} & set(str(logs / log)):  # a % is doubled below; a backslash would end all of that
+        raise Refused(f"{logs}: SLURM takes no backslash and no line break in the name of a log; move the results")
     numbers: Sequence[int] = range(len(elements))
     if elements and part in OTHERS:
         numbers, log = [int(element[0]) for element in elements], log.replace(".out", "-%a.out")
@@ -242,22 +244,12 @@ def _job(
         "signal": f"B:USR1@{cluster.warning_seconds}",
         "requeue": "",
         "open-mode": "append",  # a requeued task would truncate its log otherwise
-        "output": log_pattern(logs / log),
+        "output": f"{str(logs).replace('%', '%%')}/{log}",
         **{name.removeprefix("--"): value for name, _, value in
            (shlex.split(option)[0].partition("=") for option in cluster.options)},
     }  # fmt: skip
     return Job(name or part, part, waits, options, cluster.setup, command, logs / log, tuple(map(tuple, elements)),
                at_a_time)  # fmt: skip
-
-
-def log_pattern(log: Path) -> str:
-    """Return a log for --output, where `%a` is the index: the folder's own % are doubled, and a backslash, which ends
-    all of that, is refused."""
-    if "\\" in str(log) or "\n" in str(log):
-        raise Refused(
-            f"{log.parent!s}: SLURM takes no backslash and no line break in the name of a log; move the results"
-        )
-    return f"{str(log.parent).replace('%', '%%')}/{log.name}"
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:

@@ -28,7 +28,7 @@ from types import FrameType
 
 from slurm import queue
 from sweep.errors import Refused
-from sweep.graph.claim import own_job
+from sweep.graph.claim import own_job, own_turn
 
 SAVE, STOP = signal.SIGUSR1, signal.SIGTERM
 TRIES, PAUSE_SECONDS = 6, 10.0  # of a requeue: a controller that restarts answers again within a minute
@@ -41,7 +41,9 @@ def supervise(command: Sequence[str], log: Path | None = None) -> int:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(out, 1)
         os.dup2(out, 2)
-    _banner()
+    # a line in the log at every start, as later starts append to it
+    at, node = datetime.now().astimezone().isoformat(timespec="seconds"), os.environ.get("SLURMD_NODENAME", "?")
+    print(f"{at} job {own_job()} on {node}, start {own_turn() + 1}", flush=True)
     told: list[int] = []
     work: subprocess.Popen[bytes] | None = None
 
@@ -85,10 +87,3 @@ def ask_for_another_turn() -> None:
         if left:
             time.sleep(PAUSE_SECONDS)
     print(f"job {job}: SLURM refuses another turn; lottery retry submits it again", file=sys.stderr, flush=True)
-
-
-def _banner() -> None:
-    """A line in the log at every start, as later starts append to it."""
-    start = int(os.environ.get("SLURM_RESTART_COUNT") or 0) + 1
-    at = datetime.now().astimezone().isoformat(timespec="seconds")
-    print(f"{at} job {own_job()} on {os.environ.get('SLURMD_NODENAME', '?')}, start {start}", flush=True)

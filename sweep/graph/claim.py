@@ -64,7 +64,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         host=_host(),
         pid=os.getpid(),
         job=own_job(),
-        turn=_turn(),
+        turn=own_turn(),
         kernel=_kernel(),
         born=_born(os.getpid()),
     )
@@ -104,7 +104,7 @@ def check(folder: Path, claim: Claim) -> None:
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
     """Whether another process trains it now. A later turn of the same job of a batch system is no other."""
-    if claim.job and claim.job == own_job() and _turn() > claim.turn:
+    if claim.job and claim.job == own_job() and own_turn() > claim.turn:
         return False
     here = works(folder, claim)
     if here is not None:
@@ -230,5 +230,6 @@ def own_job() -> str:
     return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")
 
 
-def _turn() -> int:
+def own_turn() -> int:
+    """Return how often the job that this process runs in was begun again."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
