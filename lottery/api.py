@@ -81,7 +81,7 @@ class Sweep:
 
     def status(self) -> Table:
         """Where every training stands: from files, and from SLURM where it was submitted."""
-        return _table(status.states(self.home).tasks)
+        return _table(status.standing_of(self.home).tasks)
 
     def results(self) -> Table:
         """The rows of results.csv: one per training, finished or not."""

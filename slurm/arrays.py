@@ -10,8 +10,7 @@ import math
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
@@ -49,24 +48,12 @@ class Slurm:
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:
                 with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
-                    if not live_jobs(home):
+                    if not jobs.live(home):
                         break
                 work.at(tasks - len(missing(home)))
                 time.sleep(min(max(POLL_SECONDS, 0.05 * (time.monotonic() - began)), 30.0))
-        ended = status.states(home).tasks
+        ended = status.standing_of(home).tasks
         return [Failure(one.task, one.note) for one in ended if one.state in ("failed", "lost")]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be submitted now."""
-
-    trainings: list[Training]
-    masks: bool
-
-    @property
-    def any(self) -> bool:
-        return bool(self.trainings or self.masks)
 
 
 def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> list[tuple[Job, str]]:
@@ -76,35 +63,32 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
     When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
     """
     with alone(home):
-        live = live_jobs(home)
-        wanted = wanted_of(home, live, only)
-        if not wanted.any:
+        live = jobs.live(home)
+        chain = _chain(home, live, only)
+        if not chain:
             return []
         _refuse_unknown(home)
-        chain = _chain(home, wanted)
         sbatch.write_scripts(home.root, chain)  # to be read; what runs is the same
-        for training in wanted.trainings:
+        for training in (home.training(name) for job in chain for name in job.tasks):
             folder = home.folder(training)  # whoever submits it again gives it a new chance
             claim.forgive(folder / AGAIN if home.done(training) else folder)
         done: list[tuple[Job, str]] = []
         try:
             for job in chain:
                 after = sbatch.clause(_clauses(home, job, done, live))
-                number = launch.submit(job, home.root.resolve(), home.experiment.cluster, after)
+                number = launch.submit(job, home.root.resolve(), after)
                 done.append((job, number))
-                jobs.record(home, job, number, len(job.elements) > 1, turn)
+                jobs.put_on_record(home, job, number, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.dense if one.slug in live]
-                queue.set_dependency(live["masks"], f"afterany:{':'.join([*new, *old])}")
-        except Refused as error:
+                queue.update(live["masks"], f"Dependency=afterany:{':'.join([*new, *old])}")
+        except (Refused, OSError) as error:  # of a full disk: a job on no record would run beside the next submission
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
+            if isinstance(error, OSError):
+                raise files.named(error, home.root / "slurm") from None
             raise Refused(f"{error}{field_of(str(error), home)}; nothing was submitted") from None
-        except OSError as error:  # a full disk: a job that is on no record would run beside the next submission
-            with suppress(Refused, queue.Silent):
-                queue.cancel(id_ for _, id_ in done)
-            raise files.named(error, home.root / "slurm") from None
         except queue.Silent as error:
             before = ", ".join(id_ for _, id_ in done) or "none"
             raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
@@ -115,7 +99,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
 
 def _refuse_unknown(home: Home) -> None:
     """Jobs of this experiment that are on no record: submitted by hand, or cut off before they were put on it."""
-    own = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")  # the one that asks, perhaps by hand
+    own = queue.parent_of(claim.own_job())  # the one that asks, perhaps by hand
     unknown = sorted(job.id for job in jobs.by_hand(home, queue.listing()) if job.id != own)
     if unknown:
         raise Refused(f"{home.root}: of its jobs {', '.join(unknown[:5])} wait or run and are on no record (submitted "
@@ -125,25 +109,18 @@ def _refuse_unknown(home: Home) -> None:
 def preview(home: Home) -> list[Job]:
     """What `submit` would submit now; where no SLURM answers, what one with SLURM's default limits would get."""
     try:
-        wanted = wanted_of(home, live_jobs(home))
-        return _chain(home, wanted) if wanted.any else []
+        return _chain(home, jobs.live(home))
     except (queue.Silent, Refused):
-        wanted = wanted_of(home)
-        return _chain_of(home, wanted) if wanted.any else []
+        return _chain(home)
 
 
-def _chain(home: Home, wanted: Wanted) -> list[Job]:
-    return _chain_of(home, wanted, queue.max_array_size(), limits.room(home.experiment.cluster))
-
-
-def _chain_of(home: Home, wanted: Wanted, size: int = sbatch.MAX_ARRAY_SIZE, room: int | None = None) -> list[Job]:
-    experiment = packing.settled(home.experiment, home.pool, largest(wanted.trainings))
-    return sbatch.chain(experiment, home.root.resolve(), wanted.trainings, wanted.masks, size, room)
-
-
-def largest(trainings: Iterable[Training]) -> int:
-    """How many trainings the largest generation after the dense runs has."""
-    return max(Counter(one.generation for one in trainings if one.kind != "dense").values(), default=0)
+def _chain(home: Home, live: Collection[str] | None = None, only: Collection[str] | None = None) -> list[Job]:
+    """Return the jobs to submit, none where nothing is wanted. `live`: what waits or runs; None: SLURM is not asked."""
+    trainings, masks = wanted_of(home, live or (), only)
+    if not trainings and not masks:
+        return []
+    asked = () if live is None else (queue.max_array_size(), limits.room(home.experiment.cluster))
+    return sbatch.chain(packing.settled_for(home, trainings), home.root.resolve(), trainings, masks, *asked)
 
 
 def tell(submitted: list[tuple[Job, str]]) -> None:
@@ -160,7 +137,7 @@ def refuse_live(home: Home) -> None:
     if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job it is the cluster that asks
         return
     try:
-        live = live_jobs(home)
+        live = jobs.live(home)
     except queue.Silent as error:
         raise Refused(f"{home.root}: was submitted to SLURM, which does not answer ({error}); expected it to, or "
                       "--take-over to train here whatever it does") from None  # fmt: skip
@@ -182,9 +159,9 @@ def limit_times(home: Home) -> str:
         return ""
     tickets = {training.slug for training in home.graph if training.generation}
     try:
-        waiting = {queue.parent_of(job) for task, job in live_jobs(home).items() if task in tickets}
+        waiting = {queue.parent_of(job) for task, job in jobs.live(home).items() if task in tickets}
         for job in sorted(waiting):
-            queue.set_time_limit(job, limit)
+            queue.update(job, f"TimeLimit={limit}")
     except (Refused, queue.Silent) as error:
         return f"left to the partition ({error})"
     return f"{limit} minutes" if waiting else ""
@@ -193,13 +170,14 @@ def limit_times(home: Home) -> str:
 def predicted_limit(home: Home) -> str:
     """Half as much again as the longest element is predicted to take, and ten minutes to start; in minutes."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
-    several = packing.settled(home.experiment, home.pool, largest(home.graph)).cluster.trainings_per_task
+    several = packing.settled_for(home, home.graph).cluster.trainings_per_task
     assert several != "auto"
     return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 
-def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | None = None) -> Wanted:
-    """What is neither done nor `live`, and can be done: nothing that needs what is not to come."""
+def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Training], bool]:
+    """Return what is neither done nor `live` and can be done (nothing that needs what is not to come), and whether
+    masks are to be made."""
     open_ = missing(home)
     to_come: dict[str, Training] = {}
     lacking = {training.name for training in open_}
@@ -210,45 +188,22 @@ def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | No
         if chosen and all(need.name not in lacking or need.name in coming for need in after):
             to_come[training.name] = training
             coming.add(training.name)
-    masks = [
-        training.mask
-        for training in home.graph
-        if training.mask and (training.name in coming or not any(need.name in lacking for need in training.needs))
-    ]
     # of the dense runs; gradients are taken, and later rounds pruned, by the trainings themselves
     unmade = any(
-        not home.mask(mask.as_made).exists() and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
-        and not mask.at_start
-        for mask in masks
+        (mask := training.mask) is not None and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
+        and not mask.at_start and not home.mask(mask.as_made).exists()
+        and (training.name in coming or not any(need.name in lacking for need in training.needs))
+        for training in home.graph
     )  # fmt: skip
     asked = only is None or bool(to_come)
-    return Wanted(list(to_come.values()), "masks" not in live and unmade and asked)
-
-
-def untried(home: Home) -> set[str]:
-    """Tasks that were never submitted."""
-    return {training.slug for training in missing(home)} - set(jobs.elements(home))
-
-
-def live_jobs(home: Home) -> dict[str, str]:
-    """Return the number of every task that waits or runs, and of masks and report; several tasks may share one."""
-    wanted = {training.slug for training in missing(home)} | set(sbatch.SINGLE)
-    numbers = {task: its for task, its in jobs.elements(home).items() if task in wanted}
-    seen = queue.ask(number for its in numbers.values() for number in its)
-    live = {task: [number for number in its if number in seen and seen[number].live] for task, its in numbers.items()}
-    return {task: its[-1] for task, its in live.items() if its}
+    return list(to_come.values()), "masks" not in live and unmade and asked
 
 
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
     """What a job waits for: jobs of its chain by their numbers, and what was submitted before, by whichever
     experiment, and still lives."""
-    new = {one.name: id_ for one, id_ in done}
-    clauses: list[tuple[str, list[str]]] = []
-    for how, name in job.waits:
-        if name in new:
-            clauses.append((how, [new[name]]))
-        elif name in live:  # masks that wait already
-            clauses.append((how, [live[name]]))
+    numbers = live | {one.name: id_ for one, id_ in done}  # masks may wait already
+    clauses = [(how, [numbers[name]]) for how, name in job.waits if name in numbers]
     needed = {need.slug for task in job.tasks for need in home.training(task).needs}
     if job.part == "masks":
         needed = {one.slug for one in home.graph.dense}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from sweep.errors import Refused
@@ -27,12 +28,11 @@ class Backend(Protocol):
 class Ready:
     """The missing trainings of an experiment (`only`: of these tasks), handed out as soon as all they need is done."""
 
-    def __init__(self, home: Home, only: Collection[str] | None = None) -> None:
-        self.home = home
+    def __init__(self, home: Home, only: Collection[str] | None = None, quiet: bool = True) -> None:
+        self.home, self.quiet = home, quiet
         self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
-        self._dropped: set[str] = set()
         self._lacking = home.missing_points()
         begun = folders(home)
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
@@ -52,17 +52,9 @@ class Ready:
         return None
 
     @property
-    def left(self) -> bool:
-        return bool(self.waiting)
-
-    @property
-    def ended(self) -> int:
-        return self.total - len(self.waiting)
-
-    @property
     def epochs(self) -> float:
         """All that there is to train; each training counts one more, for its start and its end."""
-        return sum(epochs + 1 for name, epochs in self._epochs.items() if name not in self._dropped)
+        return sum(epochs + 1 for epochs in self._epochs.values())
 
     @property
     def trained(self) -> float:
@@ -73,21 +65,18 @@ class Ready:
     def _left(self, name: str) -> float:
         training, lacking = self.waiting[name], self._lacking.get(name, ())
         try:
-            if self.home.skipped(training):  # it counts as done, but nothing was trained
+            if self._skipped(name):  # it counts as done, but nothing was trained
                 return training.epochs
             return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
         except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
             return training.epochs  # which is no reason to leave the others
 
-    def _undone(self, name: str, failed: bool) -> float:
-        """Epochs of one that ended which it did not train: it failed, or its mask cuts the network through."""
+    def _skipped(self, name: str) -> bool:
+        """Whether its mask cuts the network through."""
         try:
-            skipped = self.home.skipped(self.waiting[name])
+            return bool(self.home.skipped(self.waiting[name]))
         except (Refused, OSError):  # as above
-            skipped = ""
-        if skipped:
-            return self._epochs[name]
-        return min(self._left(name), self._epochs[name]) if failed else 0.0
+            return False
 
     def again(self, task: str, why: str = "") -> None:
         """Hand a task out once more, a little later: its process died, or another one has it. `why` is said once."""
@@ -98,35 +87,45 @@ class Ready:
         self._given.discard(name)
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
-    def end(self, task: str, failure: Failure | None) -> None:
-        """Of a task that was handed out. What needs one that failed is not to come, but from a point it has."""
+    def end(self, task: str, failure: Failure | None, seconds: float = 0.0) -> None:
+        """Take a task that was handed out as ended, and say so. What needs one that failed is not to come, but from a
+        point it has."""
         name = self.home.training(task).name
-        self._epochs[name] -= self._undone(name, failure is not None)
+        if failure or self._skipped(name):  # what it did not train is not to come
+            self._epochs[name] -= min(self._left(name), self._epochs[name])
         del self.waiting[name]
         if failure:
             self.failures.append(failure)
             self._drop({name})
+        if not self.quiet:
+            said = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
+            console.print(f"[{self.total - len(self.waiting)}/{self.total}] {task} {said}")
+
+    @contextmanager
+    def watched(self) -> Iterator[Course]:
+        """Yield what tells how far all of it is, until it has ended."""
+        label = f"{self.total} trainings of {self.home.experiment.name}"
+        with Work(label, max(self.epochs, 1), quiet=self.quiet) as work:
+            yield Course(self, work)
 
     def _drop(self, names: set[str]) -> None:
         for training in list(self.waiting.values()):  # in the order of the plan: parents come first
             if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
-                self._dropped.add(training.name)
-                del self.waiting[training.name]
+                del self.waiting[training.name], self._epochs[training.name]
 
 
 class Course:
     """How far a sweep is, told to its watcher.
 
     Trainings side by side end their epochs in bursts. So it is told when one is over: nothing has moved since the last
-    look, or every training under way has moved once. The time left is reckoned from the first burst on, when compiling
-    is over, and anew when more trainings are under way than ever before: the speed of the one dense run is not that of
-    many tickets.
+    look, or every training under way has moved once. The time left is reckoned anew when more trainings are under way
+    than ever before: the speed of the one dense run is not that of many tickets.
     """
 
     def __init__(self, ready: Ready, work: Work) -> None:
         self.ready, self.work = ready, work
-        self.looked, self.most, self.moves = time.monotonic(), 0, False
+        self.looked, self.most = time.monotonic(), 0
         self.seen = self.told = ready.trained
 
     def look(self, under_way: int) -> None:
@@ -137,17 +136,8 @@ class Course:
         burst = trained > self.told and (trained == self.seen or trained - self.told >= under_way)
         self.seen, self.work.total = trained, self.ready.epochs
         if more:
-            self.most, self.moves, self.told = under_way, False, trained
-            self.work.start_clock(trained)
+            self.most, self.told = under_way, trained
+            self.work.start_clock()
         elif burst:
             self.told = trained
-            if not self.moves:
-                self.moves = True
-                self.work.start_clock(trained)
             self.work.at(trained)
-
-
-def say(number: int, total: int, task: str, failure: Failure | None, seconds: float) -> None:
-    """One line for a task that ended."""
-    end = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
-    console.print(f"[{number}/{total}] {task} {end}")

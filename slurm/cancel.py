@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from slurm import jobs, queue
-from slurm.jobs import Submitted
-from slurm.queue import Seen
+from slurm.queue import Entry
 from slurm.sbatch import SINGLE
 from sweep.errors import Refused
 from sweep.experiment import file as experiment_file
@@ -26,13 +25,14 @@ class Element:
     """A job or an array element that waits or runs, and the trainings it carries (masks, report and rest: none)."""
 
     number: str
-    job: Submitted
-    trainings: tuple[str, ...]
+    part: str
+    trainings: tuple[str, ...] = ()
+    earlier: bool = False  # submitted by the experiment, which asks for none of its trainings any more
 
     @property
     def words(self) -> list[str]:
         """Return the trainings without their hashes, or the name of a job that trains nothing."""
-        return [name.rpartition("-")[0] or name for name in self.trainings] or [self.job.part]
+        return [name.rpartition("-")[0] or name for name in self.trainings] or [self.part]
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,12 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
     others = {} if everything else wanted_by_others(home, listed)
     out, numbers = Cancelled(), []
     for element in live_elements(home, listed):
-        if earlier and not is_earlier(home, element):
+        if earlier and not element.earlier:
             continue
         if names and not names & set(element.trainings):
             continue
-        if names and not set(_open(home, element)) <= names:
+        done = {name for name in element.trainings if (home.pool / "trainings" / name / "result.json").exists()}
+        if names and not set(element.trainings) - done <= names:
             out.shared.extend(element.words)
             continue
         claimants = [name for name, wanted in others.items() if wanted & set(element.trainings)]
@@ -72,42 +73,33 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
     return out
 
 
-def live_elements(home: Home, listed: Collection[Seen]) -> Iterator[Element]:
+def live_elements(home: Home, listed: Collection[Entry]) -> Iterator[Element]:
     """Yield what waits or runs of this experiment, whoever submitted it and whichever plan it was of."""
     asked = {training.name for training in home.graph}
     live = {one.job for one in listed if one.live and one.state != "COMPLETING"}  # those have ended, or been cancelled
     for job in (*jobs.submitted(home), *jobs.by_hand(home, listed)):
         own = job.experiment == home.root.name
-        if own and (job.part in SINGLE or not job.tasks) and job.id in {queue.parent_of(number) for number in live}:
-            yield Element(job.id, job, ())
-        for number, names in jobs.numbers_of(job).items():
+        if own and (job.part in SINGLE or not job.tasks) and job.id in map(queue.parent_of, live):
+            yield Element(job.id, job.part)
+        for number, names in job.numbers.items():
             if number in live and (own or asked & set(names)):
-                yield Element(number, job, names)
-
-
-def is_earlier(home: Home, element: Element) -> bool:
-    """Whether the experiment has submitted this, and asks for none of it any more."""
-    asked = {training.name for training in home.graph}
-    return bool(element.trainings) and element.job.experiment == home.root.name and not asked & set(element.trainings)
+                yield Element(number, job.part, names, own and not asked & set(names))
 
 
 def earlier_plan(home: Home) -> list[str]:
     """Return what still waits or runs of an earlier plan of this experiment."""
-    listed = queue.listing()
-    return [word for one in live_elements(home, listed) if is_earlier(home, one) for word in one.words]
+    return [word for one in live_elements(home, queue.listing()) if one.earlier for word in one.words]
 
 
-def wanted_by_others(home: Home, listed: Collection[Seen]) -> dict[str, set[str]]:
+def wanted_by_others(home: Home, listed: Collection[Entry]) -> dict[str, set[str]]:
     """Return, for every other experiment of this results root with jobs in the queue, the trainings it asks for.
 
     Where its file cannot be read, these are all that it has submitted itself.
     """
     out: dict[str, set[str]] = {}
     for described in descriptions(home.pool):
-        name = described.parent.name
-        if described.parent.resolve() == home.root.resolve() or not queue.under(
-            described.parent.resolve() / "slurm", listed
-        ):
+        name, folder = described.parent.name, described.parent.resolve()
+        if folder == home.root.resolve() or not queue.under(folder / "slurm", listed):
             continue
         try:
             out[name] = {training.name for training in graph_of(experiment_file.load(described))}
@@ -115,8 +107,3 @@ def wanted_by_others(home: Home, listed: Collection[Seen]) -> dict[str, set[str]
             console.print(f"{error}; all that it has submitted is left alone")
             out[name] = {task for job in jobs.submitted(home) if job.experiment == name for task in job.tasks}
     return out
-
-
-def _open(home: Home, element: Element) -> list[str]:
-    """Return the trainings of an element that are not done."""
-    return [name for name in element.trainings if not (home.pool / "trainings" / name / "result.json").exists()]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurm import queue, sbatch
-from slurm.queue import Seen
+from slurm.queue import Entry
 from slurm.sbatch import SINGLE, Job, logs_of
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.home import Home
+from sweep.graph.state import missing
 
 
 @dataclass(frozen=True)
@@ -29,29 +31,30 @@ class Submitted:
     array: bool = True  # of trainings: one alone is no array where submitit submits it
     turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
 
-
-SUBMITTED: files.Shape = {"id": str, "experiment": str, "part": str, "tasks": list, "indices": list, "at": float}
+    @property
+    def numbers(self) -> dict[str, tuple[str, ...]]:
+        """Return the array elements, by the number SLURM gave each, with the trainings that each carries."""
+        out: dict[str, tuple[str, ...]] = {}
+        for name, index in zip(self.tasks, self.indices, strict=False):
+            number = f"{self.id}_{index}" if self.array else self.id
+            out[number] = (*out.get(number, ()), name)
+        return out
 
 
 def path_of(home: Home) -> Path:
     return home.pool / "slurm" / "jobs.jsonl"
 
 
-def record(home: Home, job: Job, id_: str, array: bool = True, turn: int = 0) -> None:
-    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), array, turn)
-    files.append_line(path_of(home), asdict(line))
+def put_on_record(home: Home, job: Job, id_: str, turn: int = 0) -> None:
+    several = len(job.elements) > 1
+    line = Submitted(id_, home.root.name, job.part, job.tasks, job.indices, time.time(), several, turn)
+    files.append_line(path_of(home), line)
 
 
 def submitted(home: Home) -> list[Submitted]:
     """Of all experiments."""
-    lines = files.read_lines(path_of(home), SUBMITTED)
-    return [
-        Submitted(
-            line["id"], line["experiment"], line["part"], tuple(line["tasks"]), tuple(line["indices"]), line["at"],
-            line.get("array", True), line.get("turn", 0),
-        )
-        for line in lines
-    ]  # fmt: skip
+    path = path_of(home)
+    return [files.as_record(line, Submitted, path) for line in files.read_lines(path)]
 
 
 def own(home: Home) -> list[Submitted]:
@@ -59,39 +62,22 @@ def own(home: Home) -> list[Submitted]:
     return [job for job in submitted(home) if job.experiment == home.root.name]
 
 
-def by_hand(home: Home, listed: Collection[Seen]) -> list[Submitted]:
+def by_hand(home: Home, listed: Collection[Entry]) -> list[Submitted]:
     """Return the jobs of this experiment that wait or run and are on no record: scripts that a person submitted, or a
     submission that was cut off before it was recorded."""
     known = {job.id for job in submitted(home)}
     out = []
     for number, elements in queue.under(home.root.resolve() / "slurm", listed).items():
         if number not in known:
-            names = sbatch.elements_in(_script(number))
-            pairs = [(name, index) for index, element in enumerate(names) for name in element]
-            tasks, indices = (tuple(name for name, _ in pairs), tuple(index for _, index in pairs))
-            part, array = Path(elements[0].script).stem, any("_" in one.job for one in elements)
-            out.append(Submitted(number, home.root.name, part, tasks, indices, 0.0, array))
+            script, part = "", Path(elements[0].script).stem
+            with suppress(Refused):  # SLURM shows it to its owner alone, or the job has just ended
+                script = queue.output(["scontrol", "write", "batch_script", number, "-"])
+            job, array = Job(part, part, elements=sbatch.elements_in(script)), any("_" in one.job for one in elements)
+            out.append(Submitted(number, home.root.name, part, job.tasks, job.indices, 0.0, array))
     return out
 
 
-def _script(job: str) -> str:
-    """Return the batch script of a job; nothing where SLURM shows it to its owner alone, or the job has just ended."""
-    try:
-        return queue.batch_script(job)
-    except Refused:
-        return ""
-
-
-def numbers_of(job: Submitted) -> dict[str, tuple[str, ...]]:
-    """Return the array elements of a job, by the number SLURM gave each, with the trainings that each carries."""
-    out: dict[str, tuple[str, ...]] = {}
-    for name, index in zip(job.tasks, job.indices, strict=False):
-        number = f"{job.id}_{index}" if job.array else job.id
-        out[number] = (*out.get(number, ()), name)
-    return out
-
-
-def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, ...]]:
+def elements(home: Home, listed: Collection[Entry] = ()) -> dict[str, tuple[str, ...]]:
     """Return, for every task of this experiment that was submitted, the numbers SLURM gave it, the latest last.
 
     A training may have been submitted by another experiment; masks and report are the experiment's own. `listed`: what
@@ -101,11 +87,28 @@ def elements(home: Home, listed: Collection[Seen] = ()) -> dict[str, tuple[str, 
     for job in (*submitted(home), *(by_hand(home, listed) if listed else ())):
         if job.part in SINGLE and job.experiment == home.root.name:
             numbers.setdefault(job.part, []).append(job.id)
-        for number, names in numbers_of(job).items():
+        for number, names in job.numbers.items():
             for name in names:
                 numbers.setdefault(name, []).append(number)
     wanted = {training.name: training.slug for training in home.graph} | {part: part for part in SINGLE}
     return {wanted[name]: tuple(found) for name, found in numbers.items() if name in wanted}
+
+
+def known(home: Home, listed: Collection[Entry] | None = None) -> dict[str, list[Entry]]:
+    """Return, for every task that was submitted and is not done, and for masks, report and rest, its jobs as SLURM sees
+    them, the latest last; one that SLURM does not know has no state.
+
+    `listed`: what squeue shows; with it jobs on no record are found too.
+    """
+    open_ = {*SINGLE, *(training.slug for training in missing(home))}
+    numbers = {task: its for task, its in elements(home, listed or ()).items() if task in open_}
+    seen = queue.ask((number for its in numbers.values() for number in its), listed)
+    return {task: [seen.get(number, Entry(number, "")) for number in its] for task, its in numbers.items()}
+
+
+def live(home: Home) -> dict[str, str]:
+    """Return the number of every task that waits or runs, and of masks and report; several tasks may share one."""
+    return {task: one.job for task, its in known(home).items() for one in its if one.live}
 
 
 def log_of(home: Home, task: str) -> Path:
@@ -114,10 +117,6 @@ def log_of(home: Home, task: str) -> Path:
     if task in SINGLE:
         return logs_of(home.pool) / f"{home.root.name}-{task}.out"
     name = home.training(task).name
-    for job in submitted(home):
-        if name in job.tasks:
-            index = job.indices[job.tasks.index(name)]
-            name = job.tasks[job.indices.index(index)]
-            break
-    own = logs_of(home.pool) / f"{home.training(task).name}.out"
-    return own if own.exists() else logs_of(home.pool) / f"{name}.out"
+    shared = (names[0] for job in submitted(home) for names in job.numbers.values() if name in names)
+    own = logs_of(home.pool) / f"{name}.out"
+    return own if own.exists() else own.with_name(f"{next(shared, name)}.out")

@@ -20,14 +20,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from slurm.backend import Course, Ready, say
+from slurm.backend import Ready
 from sweep.errors import Busy, Interrupted, Refused, Superseded
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.mps import shared_gpus
-from sweep.progress import Work
 from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
@@ -48,7 +47,7 @@ class Local:
 
     def run(self, home: Home) -> list[Failure]:
         """Everything that is missing; a backend as slurm.backend describes it."""
-        ready = Ready(home, self.only)
+        ready = Ready(home, self.only, self.quiet)
         jobs = min(self.jobs, ready.total)
         if jobs > 1:
             with shared_gpus(self.per_gpu):
@@ -59,7 +58,7 @@ class Local:
 
     def _here(self, ready: Ready) -> None:
         worker = Worker(ready.home, self.devices, quiet=self.quiet, restarts=self.restarts)
-        while ready.left:
+        while ready.waiting:
             task = ready.next()
             if task is None:  # all that is left is under way elsewhere
                 time.sleep(PAUSE_SECONDS)
@@ -70,47 +69,35 @@ class Local:
             except Busy as error:
                 ready.again(task, str(error))
                 continue
-            ready.end(task, failure)
-            self._say(ready, task, failure, time.monotonic() - began)
+            ready.end(task, failure, time.monotonic() - began)
 
     def _in_processes(self, ready: Ready, jobs: int) -> None:
         crew = _Crew(ready.home, jobs, self)
-        label = f"{ready.total} trainings of {ready.home.experiment.name}"
         deaths = Counter[str]()
-        with stoppable() as stop, Work(label, ready.epochs, quiet=self.quiet) as work:
-            course = Course(ready, work)
+        with stoppable() as stop, ready.watched() as course:
             try:
-                while ready.left and not stop.requested:
+                while ready.waiting and not stop.requested:
                     crew.hand_out(ready)
                     course.look(sum(bool(member.task) for member in crew.members))
                     for member in crew.answered():
-                        task, seconds = member.task, time.monotonic() - member.began
-                        answer = crew.answer(member)
+                        task, answer = member.task, crew.answer(member)
                         if answer in (DIED, TAKEN) and stop.requested:  # asked to stop as well, it has saved itself
                             continue
                         if answer == TAKEN:
                             raise Superseded(f"{task}: begun again elsewhere; this process leaves it alone")
                         if answer == DIED:
                             crew.replace(member)
-                        deaths[task] += answer == DIED
-                        if isinstance(answer, Busy):
-                            ready.again(task, str(answer))
-                            continue
-                        if answer == DIED and deaths[task] <= (self.restarts or 0):
-                            ready.again(task)
-                            continue
-                        failure = record_failure(ready.home, task, DIED) if answer == DIED else answer
-                        assert failure is None or isinstance(failure, Failure)
-                        ready.end(task, failure)
-                        self._say(ready, task, failure, seconds)
+                            deaths[task] += 1
+                            if deaths[task] > (self.restarts or 0):
+                                answer = record_failure(ready.home, task, DIED)
+                        if isinstance(answer, Failure | None):
+                            ready.end(task, answer, time.monotonic() - member.began)
+                        else:
+                            ready.again(task, "" if answer == DIED else str(answer))
             finally:
                 crew.dismiss()
             if stop.requested:
                 raise Interrupted("stopped; run again to continue")
-
-    def _say(self, ready: Ready, task: str, failure: Failure | None, seconds: float) -> None:
-        if not self.quiet:
-            say(ready.ended, ready.total, task, failure, seconds)
 
 
 @dataclass

@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm.backend import Course, Ready, say
+from slurm.backend import Ready
+from slurm.local import shares
 from sweep.errors import Busy, Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
-from sweep.progress import Work
 from sweep.work.worker import Failure, Worker
 
 THREADS = "LOTTERY_THREADS"  # of this rank's share of the node, for the tasks it will do
@@ -37,18 +37,20 @@ class Mpi:
     quiet: bool = False
 
     def run(self, home: Home) -> list[Failure]:
-        ready, under_way = Ready(home), dict[Future[Any], str]()
-        label = f"{ready.total} trainings of {home.experiment.name}"
+        ready, under_way = Ready(home, quiet=self.quiet), dict[Future[Any], str]()
         try:
             # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
-            with stoppable(), Work(label, max(ready.epochs, 1), quiet=self.quiet) as work:
-                course = Course(ready, work)
-                while ready.left:
+            with stoppable(), ready.watched() as course:
+                while ready.waiting:
                     while (task := ready.next()) is not None:  # ranks take them up in this order
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
-                        self._ended(ready, under_way.pop(future), *future.result())
+                        task, (failure, busy, seconds) = under_way.pop(future), future.result()
+                        if busy:
+                            ready.again(task, busy)
+                        else:
+                            ready.end(task, failure, seconds)
                     course.look(len(under_way))
                     if not under_way:
                         time.sleep(PAUSE_SECONDS)
@@ -56,14 +58,6 @@ class Mpi:
             self.ranks.shutdown(wait=False, cancel_futures=True)  # a rank that saved itself would take the next task
             raise
         return ready.failures
-
-    def _ended(self, ready: Ready, task: str, failure: Failure | None, busy: str, seconds: float) -> None:
-        if busy:
-            ready.again(task, busy)
-            return
-        ready.end(task, failure)
-        if not self.quiet:
-            say(ready.ended, ready.total, task, failure, seconds)
 
 
 @contextmanager
@@ -96,9 +90,9 @@ def _take_share() -> None:
     training = [each for each in here if each != 0]  # rank 0 only hands out
     if rank == 0:
         return
-    gpus = visible_gpus()
-    if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[training.index(rank) % len(gpus)]
+    share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
+    if share is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = share
     os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
 
 

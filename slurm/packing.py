@@ -7,6 +7,8 @@ second of n trainings together, and the seconds that pass before a training begi
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,26 +17,21 @@ from sweep import files
 from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
+from sweep.graph.home import Home
+from sweep.graph.training import Training
 
 ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
 START_SHARE = 0.05  # of an element's time, that starting may take
 
 
-PACKING: files.Shape = {
-    "hardware": str, "network": str, "per_gpu": int, "images_per_second": float, "start_seconds": float,
-    "epoch_images": int,
-}  # fmt: skip
-
-
 def measured(pool: Path) -> list[Packing]:
     """What was measured for this pool so far."""
     path = pool / "packing.json"
-    found = files.read_json_if_there(path, {"measured": list})
-    rows = [files.checked(row, PACKING, path) for row in found["measured"]] if found else []
-    return [Packing(**{name: row[name] for name in PACKING}) for row in rows]
+    found = files.read_json_if_there(path, {"measured": list}) or {"measured": []}
+    return [files.as_record(row, Packing, path) for row in found["measured"]]
 
 
-def record(pool: Path, rows: list[Packing]) -> Path:
+def put_on_record(pool: Path, rows: list[Packing]) -> Path:
     """Put rows on record; a newer measurement of the same replaces the older."""
     new = {(row.hardware, row.network, row.per_gpu) for row in rows}
     kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]
@@ -63,6 +60,12 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
         per_task = per_gpu * max(1, min(in_a_row(row, experiment.recipe.epochs), fair))
     per_task = max(per_task, per_gpu)  # fewer would leave nothing to share
     return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
+
+
+def settled_for(home: Home, trainings: Iterable[Training]) -> Experiment:
+    """Return the experiment of a folder with numbers where its cluster says auto, for a chain of these trainings."""
+    generations = Counter(one.generation for one in trainings if one.kind != "dense")
+    return settled(home.experiment, home.pool, max(generations.values(), default=0))
 
 
 def best(rows: list[Packing]) -> int:

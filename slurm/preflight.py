@@ -14,11 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from slurm import arrays, launch, limits, packing, queue, sbatch
+from sweep import files
 from sweep.data import place_of
 from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
@@ -38,7 +40,12 @@ TURN_SECONDS = 30  # SLURM gets to start a job at once
 START_SECONDS = 120  # that a job should have before it is warned: to load TensorFlow and to compile for a GPU
 LEAST_SECONDS = 30  # with less no training gets anywhere
 LEAST_ROOM = 3  # jobs: one training, the masks, and the job that submits the rest
-WHERE = ("--constraint", "--reservation", "--nodelist", "--exclude", "--wckey", "--licenses")  # decide which nodes
+# options that decide which nodes a job may get
+WHERE = ("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude", "wckey", "licenses")
+
+
+State = Literal["ok", "warning", "wrong"]
+Found = str | tuple[State, str, str]  # that all is well; or how it is, what was found, and what to do
 
 
 @dataclass(frozen=True)
@@ -46,27 +53,27 @@ class Finding:
     """What one look found. `wrong`: it cannot work so; `warning`: it may."""
 
     what: str
-    state: Literal["ok", "warning", "wrong"]
+    state: State
     found: str
     remedy: str = ""
 
 
 def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
     """All findings, one after the other. Nothing stays behind."""
-    looks: list[Callable[[Home], Finding]] = [_place, _lock, _clock, _disk, _weights, _tracking]
-    looks += [_submission, _limits, _times] if on_slurm else [_devices]
-    if not quick:
-        looks += [_data, *([_nodes] if on_slurm else [])]
-    for one in looks:
+    looks: dict[str, Callable[[Home], Found]] = {
+        "results": _place, "lock": _lock, "clock": _clock, "disk": _disk, "weights": _weights, "wandb": _tracking,
+    }  # fmt: skip
+    at_once = {"submission": _submission, "submit limit": _limits, "time limit": _times}
+    looks |= at_once if on_slurm else {"devices": _devices}
+    looks |= {} if quick else {"data": _data, **({"nodes": _nodes} if on_slurm else {})}
+    for what, one in looks.items():
         try:
-            yield one(home)
+            found = one(home)
         except Refused as error:
-            yield Finding(one.__name__.strip("_"), "wrong", str(error))
+            found = "wrong", str(error), ""
         except queue.Silent as error:
-            yield Finding(one.__name__.strip("_"), "wrong", str(error), "ask the cluster's people, or try later")
-
-
-# The file system ----------------------------------------------------------------------------------------------------
+            found = "wrong", str(error), "ask the cluster's people, or try later"
+        yield Finding(what, "ok", found) if isinstance(found, str) else Finding(what, *found)
 
 
 def refuse_what_cannot_work(home: Home) -> None:
@@ -77,18 +84,21 @@ def refuse_what_cannot_work(home: Home) -> None:
             raise Refused(f"{one.what}: {one.found}{remedy}; nothing was submitted")
 
 
-def _place(home: Home) -> Finding:
+# The file system ----------------------------------------------------------------------------------------------------
+
+
+def _place(home: Home) -> Found:
     """The results root can be written, and submitit can live with its name."""
     folder = _nearest(home.pool)
     if not os.access(folder, os.W_OK):
-        return Finding("results", "wrong", f"{folder} cannot be written", "another folder: --results FOLDER")
+        return "wrong", f"{folder} cannot be written", "another folder: --results FOLDER"
     if set("%\\\n") & set(str(home.root.resolve())):
-        return Finding("results", "warning", f"%, \\ or a line break in {str(home.root.resolve())!r}",
-                       "for SLURM, a folder without them")  # fmt: skip
-    return Finding("results", "ok", str(home.pool))
+        found = f"%, \\ or a line break in {str(home.root.resolve())!r}"
+        return "warning", found, "for SLURM, a folder without them"
+    return str(home.pool)
 
 
-def _lock(home: Home) -> Finding:
+def _lock(home: Home) -> Found:
     """flock holds against another process: two who submit at the same moment submit once."""
     with _trial(home) as path, open(path, "w") as f:
         try:
@@ -96,33 +106,33 @@ def _lock(home: Home) -> Finding:
         except OSError as error:
             if error.errno not in UNKNOWN:
                 raise
-            return Finding("lock", "ok", "this file system has no flock: files take its place")
+            return "this file system has no flock: files take its place"
         code = f"import fcntl; fcntl.flock(open({str(path)!r}, 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     if other.returncode == 0:
         remedy = "never submit from two places at once, or put the results on a file system with locks"
-        return Finding("lock", "warning", "this file system does not keep locks", remedy)
-    return Finding("lock", "ok", "flock holds")
+        return "warning", "this file system does not keep locks", remedy
+    return "flock holds"
 
 
-def _clock(home: Home) -> Finding:
+def _clock(home: Home) -> Found:
     """A claim is alive while its file is touched now and then: the clocks must agree to some seconds."""
     with _trial(home) as path:
         apart = path.stat().st_mtime - time.time()
     if abs(apart) > SKEW_SECONDS:
         remedy = "set the clock of this machine (ntp): states of trainings on other machines would be wrong"
-        return Finding("clock", "warning", f"{apart:+.0f} s from the file system's", remedy)
-    return Finding("clock", "ok", f"{abs(apart):.1f} s from the file system's")
+        return "warning", f"{apart:+.0f} s from the file system's", remedy
+    return f"{abs(apart):.1f} s from the file system's"
 
 
-def _disk(home: Home) -> Finding:
+def _disk(home: Home) -> Found:
     """Snapshots, final weights and checkpoints of what is missing, against what is free."""
     folder = _nearest(home.pool)
     free, needed = shutil.disk_usage(folder).free, needed_bytes(home)
-    said = f"{_gigabytes(free)} free in {folder}, about {_gigabytes(needed)} needed"
+    said = f"{free / 1e9:.1f} GB free in {folder}, about {needed / 1e9:.1f} GB needed"
     if free < needed:
-        return Finding("disk", "wrong", said, "another folder: --results FOLDER; lottery tidy shows what can go")
-    return Finding("disk", "ok", said)
+        return "wrong", said, "another folder: --results FOLDER; lottery tidy shows what can go"
+    return said
 
 
 def needed_bytes(home: Home) -> int:
@@ -139,109 +149,100 @@ def needed_bytes(home: Home) -> int:
     return each * (snapshots + 3 * min(len(wanted), sbatch.together(home.experiment.cluster)))
 
 
-def _weights(home: Home) -> Finding:
+def _weights(home: Home) -> Found:
     """Weights that others start from, of trainings that are done and did not keep them."""
     lacking = home.missing_points()
     if not lacking:
-        return Finding("weights", "ok", "all that is done has kept what others start from")
+        return "all that is done has kept what others start from"
     said = [f"{home.training(name).slug} at {', '.join(in_order(map(str, at)))}" for name, at in lacking.items()]
     more = f" and {len(said) - 3} more" if len(said) > 3 else ""
-    return Finding("weights", "warning", f"not there: {'; '.join(said[:3])}{more}",
-                   "they are trained again, and refused unless they come out the same: on a GPU of the same kind, with "
-                   "autotuned/ of those results")  # fmt: skip
+    remedy = "they are trained again, and refused unless they come out the same: on a GPU of the same kind, with "
+    return "warning", f"not there: {'; '.join(said[:3])}{more}", f"{remedy}autotuned/ of those results"
 
 
 # What is trained ----------------------------------------------------------------------------------------------------
 
 
-def _data(home: Home) -> Finding:
+def _data(home: Home) -> Found:
     """The images can be read, and are those of the dense runs that are done."""
     data, dataset = home.experiment.data, fitting(home.experiment)
-    print_, before = fingerprint(dataset, data), _fingerprints(home)
+    found = [files.read_json_if_there(home.folder(one) / "result.json") for one in home.graph.dense]
+    print_, before = fingerprint(dataset, data), {result.get("fingerprint") for result in found if result}
     said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
     if before and print_ not in before:
         remedy = "the images of before at data.path, or another experiment"
-        return Finding("data", "wrong", f"{said}, but others than before (fingerprint {print_})", remedy)
+        return "wrong", f"{said}, but others than before (fingerprint {print_})", remedy
     if data.name == "folder" and (others := left_out(place_of(data))):
         more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
-        return Finding("data", "warning", f"{said}; {more}", "jpg and png images directly in their class folders")
-    return Finding("data", "ok", f"{said}, fingerprint {print_}")
+        return "warning", f"{said}; {more}", "jpg and png images directly in their class folders"
+    return f"{said}, fingerprint {print_}"
 
 
-def _fingerprints(home: Home) -> set[str]:
-    from sweep import files
-
-    paths = [home.folder(one) / "result.json" for one in home.graph.dense]
-    return {str(files.read_json(path).get("fingerprint")) for path in paths if path.exists()}
-
-
-def _devices(home: Home) -> Finding:
+def _devices(home: Home) -> Found:
     """What there is to train on here."""
     gpus, recipe = visible_gpus(), home.experiment.recipe
     if not gpus:
         slow = recipe.epochs * len(home.graph) > 200 and home.experiment.data.name != "digits"
-        return Finding("devices", "warning" if slow else "ok", f"no GPU here: {hardware()}",
-                       "a machine with GPUs, or --on slurm: this would take days" if slow else "")  # fmt: skip
+        found = f"no GPU here: {hardware()}"
+        return ("warning", found, "a machine with GPUs, or --on slurm: this would take days") if slow else found
     usable = most_devices(recipe, len(gpus))
     said = f"{len(gpus)} × {gpu_name()}"
     if usable < len(gpus):
-        return Finding("devices", "warning", f"{said}, of which a training can use {usable}",
-                       "--jobs for the others, or recipe.norm_images so that they can share a batch")  # fmt: skip
-    return Finding("devices", "ok", said)
+        remedy = "--jobs for the others, or recipe.norm_images so that they can share a batch"
+        return "warning", f"{said}, of which a training can use {usable}", remedy
+    return said
 
 
-def _tracking(home: Home) -> Finding:
+def _tracking(home: Home) -> Found:
     mode = home.experiment.track.mode
     why = hindrance() if mode == "online" else ""
     if why:
-        return Finding("wandb", "warning", why, "wandb login, or track.mode=offline: it goes on offline by itself")
-    return Finding("wandb", "ok", mode)
+        return "warning", why, "wandb login, or track.mode=offline: it goes on offline by itself"
+    return mode
 
 
 # SLURM --------------------------------------------------------------------------------------------------------------
 
 
-def _submission(home: Home) -> Finding:
+def _submission(home: Home) -> Found:
     """SLURM takes every kind of job exactly as it would be sent: partition, account, qos, GPUs, memory, options."""
-    cluster = home.experiment.cluster
-    groups_of(home.experiment.recipe, cluster.gpus_per_cell)
+    groups_of(home.experiment.recipe, home.experiment.cluster.gpus_per_cell)
     launch.private_name(home.root.resolve() / "slurm" / "submitit")
     chain = _chain(home)
     with tempfile.TemporaryDirectory() as folder:
         for job in {job.part: job for job in chain}.values():
             script = Path(folder) / "job.sh"
-            script.write_text(launch.sent(job, Path(folder), cluster))
+            script.write_text(launch.sent(job, Path(folder)))
             # one element stands for all: how many a user may have at a time is looked at by itself
             one = ["--array=0"] if job.tasks else []
             try:
-                queue.test(str(script), [f"--output={os.devnull}", *one])
+                queue.output(["sbatch", "--test-only", f"--output={os.devnull}", *one, str(script)])
             except Refused as error:
                 field = arrays.field_of(str(error), home)
-                return Finding("submission", "wrong", f"{job.part}: {error}{field}", "see sinfo, sacctmgr show assoc")
-    return Finding("submission", "ok", f"SLURM would take all {len(chain)} jobs")
+                return "wrong", f"{job.part}: {error}{field}", "see sinfo, sacctmgr show assoc"
+    return f"SLURM would take all {len(chain)} jobs"
 
 
 def _chain(home: Home) -> list[sbatch.Job]:
     """Return the jobs that would be submitted; where nothing is missing, those of the whole sweep."""
     wanted = missing(home) or home.graph.trainings
-    settled = packing.settled(home.experiment, home.pool, arrays.largest(wanted))
-    return sbatch.chain(settled, home.root.resolve(), wanted)
+    return sbatch.chain(packing.settled_for(home, wanted), home.root.resolve(), wanted)
 
 
-def _limits(home: Home) -> Finding:
+def _limits(home: Home) -> Found:
     """How many jobs the user may have in the queue; what does not fit is submitted by the last job of those that do."""
     room, wanted = limits.room(home.experiment.cluster), sum(max(1, len(job.elements)) for job in _chain(home))
     if room is None or room >= wanted:
-        return Finding("submit limit", "ok", f"{wanted} jobs, {'no limit' if room is None else f'room for {room}'}")
+        return f"{wanted} jobs, {'no limit' if room is None else f'room for {room}'}"
     said = f"{wanted} jobs, and SLURM takes {room} more of yours now"
     if room < LEAST_ROOM:
-        return Finding("submit limit", "wrong", said, f"wait until {LEAST_ROOM} fit, or another cluster.qos or account")
-    return Finding("submit limit", "warning", said, "as many as fit are submitted; the last of them submits the rest")
+        return "wrong", said, f"wait until {LEAST_ROOM} fit, or another cluster.qos or account"
+    return "warning", said, "as many as fit are submitted; the last of them submits the rest"
 
 
-def _times(home: Home) -> Finding:
+def _times(home: Home) -> Found:
     """Time limits against what starting takes, and against what the dense run predicts."""
-    cluster = packing.settled(home.experiment, home.pool, arrays.largest(home.graph)).cluster
+    cluster = packing.settled_for(home, home.graph).cluster
     default = queue.default_time(cluster.partition)
     for field, limit in (("dense_time_limit", cluster.dense_time_limit), ("time_limit", sbatch.element_limit(cluster))):
         seconds = seconds_of(limit or default)
@@ -250,66 +251,52 @@ def _times(home: Home) -> Finding:
             where = f"cluster.{field}" if limit else f"the partition's default, as cluster.{field} is empty"
             said = f"{max(0, left)} s pass before a job is warned that its time is up ({where}: {seconds} s)"
             remedy = f"{START_SECONDS} s more than cluster.warning_seconds: a job loads and compiles first"
-            return Finding("time limit", "wrong" if left < LEAST_SECONDS else "warning", said, remedy)
+            return "wrong" if left < LEAST_SECONDS else "warning", said, remedy
     asked, predicted = seconds_of(sbatch.element_limit(cluster)), arrays.predicted_limit(home)
     if asked is None or not predicted:
-        said = f"{predicted} minutes predicted" if predicted else "the partition's, at first"
-        return Finding("time limit", "ok", said)
+        return f"{predicted} minutes predicted" if predicted else "the partition's, at first"
     if asked < 60 * int(predicted) / 1.5:
         remedy = "a longer cluster.time_limit, or none: it is predicted"
-        return Finding("time limit", "warning", f"{predicted} minutes predicted: several turns", remedy)
-    return Finding("time limit", "ok", f"{cluster.time_limit}, {predicted} minutes predicted")
+        return "warning", f"{predicted} minutes predicted: several turns", remedy
+    return f"{cluster.time_limit}, {predicted} minutes predicted"
 
 
-def _nodes(home: Home) -> Finding:
+def _nodes(home: Home) -> Found:
     """A file written here is seen on a node, which has Python and this program."""
-    cluster = home.experiment.cluster
+    words = ["srun", "--nodes=1", "--ntasks=1", f"--immediate={TURN_SECONDS}", "--time=1", "--quiet"]
+    words += [f"--{name}={value}" for name, value in _chain(home)[-1].options.items() if name in WHERE]
     with _trial(home) as path:
-        words = ["srun", "--nodes=1", "--ntasks=1", f"--immediate={TURN_SECONDS}", "--time=1", "--quiet"]
-        words += [f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))]
-        words += [option for option in cluster.options if option.partition("=")[0] in WHERE]
         code = f"import sweep, pathlib; print(pathlib.Path({str(path.resolve())!r}).read_text())"
         try:
             done = subprocess.run([*words, sys.executable, "-c", code], capture_output=True, text=True, check=False,
                                   timeout=TURN_SECONDS + 30)  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Finding("nodes", "warning", f"not tried: {type(error).__name__}", "")
+            return "warning", f"not tried: {type(error).__name__}", ""
     if done.returncode == 0 and done.stdout.strip() == "seen":
-        return Finding("nodes", "ok", "a node sees this folder and has this program")
+        return "a node sees this folder and has this program"
     said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
     if re.search("busy|immediate|expired|temporarily", done.stderr, re.IGNORECASE):
-        return Finding("nodes", "warning", f"not tried: no node is free now ({said})", "run it again later")
-    return Finding("nodes", "wrong", said, "results and installation in a folder that all nodes see")
+        return "warning", f"not tried: no node is free now ({said})", "run it again later"
+    return "wrong", said, "results and installation in a folder that all nodes see"
 
 
 # Small parts --------------------------------------------------------------------------------------------------------
 
 
-class _trial:
-    """A file in the results root for a moment."""
-
-    def __init__(self, home: Home) -> None:
+@contextmanager
+def _trial(home: Home) -> Iterator[Path]:
+    """Yield a file in the results root that is gone afterwards."""
+    with ExitStack() as stack:
         try:
-            handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
-            self.path = Path(name)
-            with open(handle, "wb") as f:
-                f.write(b"seen")
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix=".check-", dir=_nearest(home.pool)))
+            print("seen", file=file, flush=True)
         except OSError as error:
             raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
                           "(--results)") from None  # fmt: skip
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.path.unlink(missing_ok=True)
+        yield Path(file.name)
 
 
 def _nearest(folder: Path) -> Path:
     """The folder, or what there is above it: nothing is made for a look."""
     folder = folder.resolve()
     return folder if folder.is_dir() else _nearest(folder.parent)
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ class Silent(Exception):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Entry:
     """A job or an array element as SLURM sees it."""
 
     job: str  # 17 or, of an array, 17_4
@@ -36,7 +37,7 @@ class Seen:
         return self.state in LIVE
 
 
-def listing() -> list[Seen]:
+def listing() -> list[Entry]:
     """Return every job and array element that squeue shows, whoever submitted it: a results folder may have two owners.
 
     Jobs that ended within the last minutes are among them.
@@ -45,7 +46,7 @@ def listing() -> list[Seen]:
     return [one for line in shown.splitlines() for one in _elements(*line.split("|", 4))]
 
 
-def ask(elements: Iterable[str], listed: Iterable[Seen] | None = None) -> dict[str, Seen]:
+def ask(elements: Iterable[str], listed: Iterable[Entry] | None = None) -> dict[str, Entry]:
     """Return what SLURM knows of these jobs and array elements, by number.
 
     squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so it
@@ -69,23 +70,13 @@ def ask(elements: Iterable[str], listed: Iterable[Seen] | None = None) -> dict[s
     return seen
 
 
-def under(folder: Path, listed: Iterable[Seen]) -> dict[str, list[Seen]]:
+def under(folder: Path, listed: Iterable[Entry]) -> dict[str, list[Entry]]:
     """Return the jobs that wait or run and whose batch script lies under a folder: their elements, by job number."""
-    found: dict[str, list[Seen]] = {}
+    found: dict[str, list[Entry]] = {}
     for one in listed:
         if one.live and one.script.startswith(f"{folder}/"):
             found.setdefault(parent_of(one.job), []).append(one)
     return found
-
-
-def batch_script(job: str) -> str:
-    """Return the batch script of a job as it was submitted."""
-    return output(["scontrol", "write", "batch_script", job, "-"])
-
-
-def test(script: str, options: Sequence[str]) -> None:
-    """Whether SLURM would take the job; nothing is submitted."""
-    output(["sbatch", "--test-only", *options, script])
 
 
 def cancel(jobs: Iterable[str]) -> None:
@@ -93,14 +84,9 @@ def cancel(jobs: Iterable[str]) -> None:
         output(["scancel", *wanted])
 
 
-def set_time_limit(job: str, limit: str) -> None:
-    """Of a job that waits. SLURM lets its owner lower a limit, not raise it."""
-    output(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"])
-
-
-def set_dependency(job: str, clause: str) -> None:
-    """Of a job that waits."""
-    output(["scontrol", "update", f"JobId={job}", f"Dependency={clause}"])
+def update(job: str, change: str) -> None:
+    """Change what a job that waits asks for. SLURM lets its owner lower a time limit, not raise it."""
+    output(["scontrol", "update", f"JobId={job}", change])
 
 
 def max_array_size() -> int:
@@ -136,10 +122,9 @@ def partition(name: str) -> dict[str, str]:
 def output(command: Sequence[str]) -> str:
     """Return what a program of SLURM prints; raise Refused with what it says where it will not, Silent where nobody
     answers."""
-    # inside a job, its own SLURM_… would become defaults of the jobs it submits
-    clean = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:
-        done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        with without_own_job():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except FileNotFoundError:
         raise Refused(f"{command[0]}: no such program here; expected a machine that can submit to SLURM") from None
     except subprocess.TimeoutExpired:
@@ -147,6 +132,18 @@ def output(command: Sequence[str]) -> str:
     if done.returncode == 0:
         return done.stdout
     raise refusal(command[0], (done.stderr or done.stdout) or f"exit status {done.returncode}")
+
+
+@contextmanager
+def without_own_job() -> Iterator[None]:
+    """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("SLURM_") and name != "SLURM_CONF"}
+    for name in own:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(own)
 
 
 def refusal(program: str, text: str) -> Exception:
@@ -162,7 +159,7 @@ def parent_of(job: str) -> str:
     return job.partition("_")[0]
 
 
-def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Seen]:
+def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Entry]:
     """One line may stand for many waiting elements: 17_[0-2,5%4].
 
     >>> [one.job for one in _elements("17_[0-2,5%4]", "PENDING", "", "")]
@@ -170,9 +167,9 @@ def _elements(job: str, state: str, reason: str, node: str, script: str = "") ->
     """
     parent, _, rest = job.partition("_")
     if not rest.startswith("["):
-        return [Seen(job, state, reason, node, script)]
+        return [Entry(job, state, reason, node, script)]
     out = []
     for part in rest.strip("[]").partition("%")[0].split(","):
         low, _, high = part.partition("-")
-        out += [Seen(f"{parent}_{i}", state, reason, node, script) for i in range(int(low), int(high or low) + 1)]
+        out += [Entry(f"{parent}_{i}", state, reason, node, script) for i in range(int(low), int(high or low) + 1)]
     return out

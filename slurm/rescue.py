@@ -14,7 +14,7 @@ from slurm import arrays, jobs, queue
 from slurm.sbatch import Job
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import states
+from sweep.graph.state import missing, states
 from sweep.progress import console
 
 TURNS = 3
@@ -39,7 +39,8 @@ def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
     own = jobs.own(home)
     turn = own[-1].turn if own else 0
     lost = lost_of(home) if own and turn < TURNS else set()  # of what was submitted by hand nothing is known
-    tasks = lost | (arrays.untried(home) if rest else set())
+    untried = {training.slug for training in missing(home)} - set(jobs.elements(home)) if rest else set()
+    tasks = lost | untried
     done = arrays.submit(home, tasks, turn + bool(lost)) if tasks else []
     if again := lost & {home.training(name).slug for job, _ in done for name in job.tasks}:
         console.print(f"lost, and submitted again ({turn + 1} of {TURNS} times): {', '.join(sorted(again))}")
@@ -49,9 +50,7 @@ def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
 def lost_of(home: Home) -> set[str]:
     """Tasks that have no result and no failure, and whose jobs SLURM calls ended, but not cancelled; with those that
     were cancelled, or failed, only because they waited for one of these."""
-    numbers = jobs.elements(home)
-    seen = queue.ask(number for all_of_it in numbers.values() for number in all_of_it)
-    last = {task: seen[its[-1]] for task, its in numbers.items() if its[-1] in seen}
+    last = {task: its[-1] for task, its in jobs.known(home).items() if its[-1].state}
     gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
     at = {one.task: one.state for one in states(home, home.missing_points())}
     out: set[str] = set()

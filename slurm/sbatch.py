@@ -1,16 +1,16 @@
-"""The job scripts of a sweep as text: pure functions of the experiment, its folder and what is missing.
+"""The jobs of a sweep as data, and as scripts: pure functions of the experiment, its folder and what is missing.
 
 A chain of jobs: an array for every generation of the graph (dense runs; tickets and controls; …), the masks between the
 first two, the report at the end. What `lottery plan` shows, what `lottery sbatch` writes and what `lottery sweep --on
-slurm` submits is the same text, plain enough to read, edit and submit by hand. An array's script lists its trainings by
-name: what is in the queue keeps its meaning when the experiment grows.
+slurm` submits (slurm/launch.py) are the same jobs. Their scripts are plain enough to read, edit and submit by hand;
+that of an array lists its trainings by name: what is in the queue keeps its meaning when the experiment grows.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -23,25 +23,99 @@ from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
 SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
+OTHERS = ("tune", "prepare", "summary")  # no part of a sweep: the elements of their arrays have a number each
+
+Waits = tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the chain."""
+    """One job of the chain: what it asks SLURM for, and what it does."""
 
     name: str  # of its script, without .sh
-    part: str  # dense, initial (pruned there), cells, generation2 …, masks, report, rest (of what was too much); tune,
-    # prepare, summary: no part of a sweep, and their tasks are numbers
-    waits: tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before it)
-    text: str
-    tasks: tuple[str, ...] = ()  # of an array: the names of its trainings
-    indices: tuple[int, ...] = ()  # the array element of each; several trainings may share one
+    part: str  # dense, initial (pruned there), cells, generation2 …, or one of SINGLE or OTHERS
+    waits: Waits = ()
+    options: dict[str, str] = field(default_factory=dict)  # of sbatch; a switch has no value
+    setup: tuple[str, ...] = ()  # lines before the work
+    command: str = ""  # as a shell reads it, after `task` is set to the trainings of an array element
+    log: Path = Path()  # %a stands for the number of an array element
+    elements: tuple[tuple[str, ...], ...] = ()  # of an array: the names of the trainings that each carries
+    at_a_time: int = 0  # elements that may run at the same time; 0: all
 
     @property
-    def elements(self) -> list[tuple[str, ...]]:
-        """The trainings of every array element."""
-        pairs = list(zip(self.tasks, self.indices, strict=True))
-        return [tuple(name for name, index in pairs if index == i) for i in range(1 + max(self.indices, default=-1))]
+    def tasks(self) -> tuple[str, ...]:
+        """Return the names of all trainings of an array."""
+        return tuple(name for element in self.elements for name in element)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Return the array element of each of `tasks`."""
+        return tuple(index for index, element in enumerate(self.elements) for _ in element)
+
+    @property
+    def text(self) -> str:
+        """Return the job as a script: a few lines around `lottery supervise`."""
+        pairs = (f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in self.options.items())
+        lines = ["#!/bin/bash", *(f"#SBATCH {pair}" for pair in pairs)]
+        lines.append("trap '' USR1 USR2  # a warning before the work stands would end the job")
+        if self.elements and self.part not in OTHERS:
+            # a log is named by the (first) training and not by the job: a later job of it appends to the same
+            several = len(self.tasks) > len(self.elements)
+            tasks = [f'    "{" ".join(element)}"' if several else f"    {element[0]}" for element in self.elements]
+            first = "${task%% *}" if several else "$task"
+            lines += ["tasks=(", *tasks, ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
+                      f'exec >> {_quoted(self.log.parent)}/"{first}.out" 2>&1']  # fmt: skip
+        return "\n".join([*lines, "set -eo pipefail", *self.setup, f"exec lottery supervise {self.command}"]) + "\n"
+
+
+def elements_in(script: str) -> tuple[tuple[str, ...], ...]:
+    """Return the trainings that the script of an array lists, by array element; nothing where it is no such script.
+
+    >>> elements_in("tasks=(\\n    dense-seed0-1a\\n    'a b'\\n)\\ntask=…")
+    (('dense-seed0-1a',), ('a', 'b'))
+    """
+    _, found, rest = script.partition("tasks=(\n")
+    lines = rest.partition("\n)")[0].splitlines() if found else []
+    return tuple(tuple(shlex.split(line)[0].split()) for line in lines)
+
+
+def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
+    """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
+    logs_of(folder.parent).mkdir(parents=True, exist_ok=True)
+    paths = []
+    for job in jobs:
+        paths.append(folder / "slurm" / f"{job.name}.sh")
+        write_text(paths[-1], job.text)
+    return paths
+
+
+def commands(folder: Path, jobs: Sequence[Job]) -> str:
+    """What a person types to submit the scripts, each waiting for those before."""
+    names = {job.name: job.name.replace("-", "_") for job in jobs}
+    lines = []
+    for job in jobs:
+        after = clause([(how, [f"${names[name]}"]) for how, name in job.waits if name in names])
+        # one whose turn can never come is cancelled, not left there for ever
+        waiting = [f"--dependency={after}", "--kill-on-invalid-dep=yes"] if after else []
+        words = ["sbatch --parsable", *waiting, _quoted(folder / "slurm" / f"{job.name}.sh")]
+        lines.append(f"{names[job.name]}=$({' '.join(words)})")
+    return "\n".join(lines)
+
+
+def clause(clauses: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """
+    >>> clause([("afterok", ["7"]), ("afterany", ["8", "9"]), ("afterany", [])])
+    'afterok:7,afterany:8:9'
+    """
+    return ",".join(f"{how}:{':'.join(ids)}" for how, ids in clauses if ids)
+
+
+def logs_of(pool: Path) -> Path:
+    """Logs lie with the pool: a training has one, whichever experiment submitted it."""
+    return pool / "slurm" / "logs"
+
+
+# The chain ----------------------------------------------------------------------------------------------------------
 
 
 def chain(
@@ -58,27 +132,26 @@ def chain(
     trainings, the last job submits the rest.
     """
     now = missing if room is None else missing[: max(1, room - masks - 1)]
-    generations = [list(group) for _, group in groupby(sorted(now, key=_place), _place)]
+    # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
+    making = [_single(experiment, folder, "masks", (("afterany", "dense"),))] if masks else []
     jobs: list[Job] = []
-    for group in generations:
-        first = group[0].generation == 0
-        if masks and not first and not any(job.name == "masks" for job in jobs):
-            # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
-            jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
-        arrays: list[Job] = []
-        for number, part in enumerate(_chunks(group, max_array_size * carried(experiment, group[0]))):
-            waits = () if first else _waits(part, jobs, masks)
+    for (generation, _), group in groupby(sorted(now, key=_place), _place):
+        trainings, arrays = list(group), list[Job]()
+        if generation:
+            jobs, making = [*jobs, *making], []
+        size = max_array_size * carried(experiment, trainings[0])
+        for number, start in enumerate(range(0, len(trainings), size), 1):
+            part = trainings[start : start + size]
+            waits = _waits(part, jobs, masks) if generation else ()
             # of several arrays each waits for the one before, so that no more run at a time than were asked for
             waits += (("afterany", arrays[-1].name),) if arrays else ()
             arrays.append(_array(experiment, folder, part, number, waits))
         jobs += arrays
-    if masks and not any(job.name == "masks" for job in jobs):  # the dense runs alone are to be trained
-        jobs.append(_masks(experiment, folder, (("afterany", "dense"),)))
-    last = "report" if len(now) == len(missing) else "rest"
+    jobs += making  # the dense runs alone are to be trained
     trained = [job.name for job in jobs if job.tasks]
     waits = (("afterany", trained[-1] if trained else "cells"), ("afterany", "masks"))
     waits += tuple(("afterany", name) for name in trained if name.startswith("initial"))
-    return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, command_of(experiment, folder, last)))]
+    return [*jobs, _single(experiment, folder, "report" if len(now) == len(missing) else "rest", waits)]
 
 
 def _place(training: Training) -> tuple[int, bool]:
@@ -86,7 +159,7 @@ def _place(training: Training) -> tuple[int, bool]:
     return training.generation, training.generation == 0 and training.kind != "dense"
 
 
-def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tuple[tuple[str, str], ...]:
+def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> Waits:
     """What a part of a generation waits for: the masks of the dense runs, and the arrays that hold what it needs;
     element by element where each needs only its own forerunner."""
     needed = {need.name for training in part for need in training.needs}
@@ -99,18 +172,90 @@ def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tupl
 
 def _element_wise(part: Sequence[Training], before: Job) -> bool:
     """Whether element i needs, of the generation before, element i alone."""
-    if len(part) > len(before.tasks) or len(set(before.indices)) < len(before.tasks):
-        return False
-    return all(
-        [need.name for need in training.needs if need.generation == training.generation - 1] == [name]
-        for training, name in zip(part, before.tasks, strict=False)
+    own = [tuple(need.name for need in one.needs if need.generation == one.generation - 1) for one in part]
+    return len(before.tasks) == len(before.elements) and own == list(before.elements[: len(own)])
+
+
+def _single(experiment: Experiment, folder: Path, part: str, waits: Waits) -> Job:
+    """Masks, report or rest; the masks with GPUs where they compile ahead."""
+    gpus = gpus_of(experiment, cells=True) if part == "masks" and _warms_up(experiment) else 0
+    return _job(experiment, folder, part, command_of(experiment, folder, part), waits, gpus=gpus)
+
+
+def _array(experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: Waits) -> Job:
+    """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
+    cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
+    base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
+    count = -(-len(part) // carried(experiment, part[0]))
+    word = '"$task"' if count == len(part) else "$task"  # several names are several words
+    return _job(
+        experiment, folder, base, command_of(experiment, folder, word), waits,
+        name=base if number == 1 else f"{base}-{number}",
+        gpus=gpus_of(experiment, cells=not dense),
+        limit=cluster.dense_time_limit if dense else element_limit(cluster),
+        elements=[[training.name for training in part[i::count]] for i in range(count)],  # long and short ones together
+        at_a_time=0 if dense else together(cluster),
+    )  # fmt: skip
+
+
+def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
+    """One array element per trial of a search, each with the GPUs of a dense run."""
+    cluster = experiment.cluster
+    command = f'{_lottery(cluster)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
+    return _job(experiment, folder, "tune", command, gpus=cluster.gpus_per_node, limit=cluster.dense_time_limit,
+                elements=[[str(trial)] for trial in trials], at_a_time=cluster.nodes)  # fmt: skip
+
+
+def preparing(cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool) -> tuple[Job, Job]:
+    """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
+    experiment = Experiment(name="data", cluster=cluster)
+    command, jobs = f"{_lottery(cluster)} {shlex.join(words)}", '--jobs "$SLURM_CPUS_PER_TASK"'
+    mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" {jobs}'
+    finish = f"{command} {jobs}{' --strict' if strict else ''}"
+    return (
+        _job(experiment, folder, "prepare", mine, limit=cluster.time_limit, elements=[[str(i)] for i in range(parts)]),
+        _job(experiment, folder, "summary", finish, (("afterany", "prepare"),)),
     )
+
+
+def _job(
+    experiment: Experiment, folder: Path, part: str, command: str, waits: Waits = (), *, name: str = "", gpus: int = 0,
+    limit: str = "", elements: Sequence[Sequence[str]] = (), at_a_time: int = 0,
+) -> Job:  # fmt: skip
+    """Return a job with all that it asks SLURM for."""
+    cluster = experiment.cluster
+    logs, log = logs_of(folder.parent), f"{folder.name}-{part}.out"
+    if part in ("prepare", "summary"):  # a data set's own folder
+        logs, log = logs_of(folder), f"{part}.out"
+    if {"\\", "\n"} & set(str(logs / log)):  # a % is doubled below; a backslash would end all of that
+        raise Refused(f"{logs}: SLURM takes no backslash and no line break in the name of a log; move the results")
+    numbers: Sequence[int] = range(len(elements))
+    if elements and part in OTHERS:
+        numbers, log = [int(element[0]) for element in elements], log.replace(".out", "-%a.out")
+    options = {
+        "job-name": f"{experiment.name}-{part}",
+        **{name: value for name in ("partition", "account", "qos") if (value := getattr(cluster, name))},
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(cluster.cpus_per_gpu * max(gpus, 1)),
+        **({"gres": f"gpu:{gpus}", "mem": _times(cluster.memory_per_gpu, gpus)} if gpus else {}),
+        **({"time": limit} if limit else {}),
+        **({"array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "")} if elements else {}),
+        "signal": f"B:USR1@{cluster.warning_seconds}",
+        "requeue": "",
+        "open-mode": "append",  # a requeued task would truncate its log otherwise
+        "output": f"{str(logs).replace('%', '%%')}/{log}",
+        **{name.removeprefix("--"): value for name, _, value in
+           (shlex.split(option)[0].partition("=") for option in cluster.options)},
+    }  # fmt: skip
+    return Job(name or part, part, waits, options, cluster.setup, command, logs / log, tuple(map(tuple, elements)),
+               at_a_time)  # fmt: skip
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:
     """What a job does, as a shell reads it: train, by its name; or make masks, report, submit the rest."""
-    lottery, where = _lottery(experiment), _quoted(folder)
-    if name == "masks":
+    lottery, where = _lottery(experiment.cluster), _quoted(folder)
+    if name == "masks":  # where a cell has another number of GPUs than the dense run, its step is compiled once for all
         return f"{lottery} masks {where}" + (" --warm-up" if _warms_up(experiment) else "")
     if name in ("report", "rest"):  # rescue is not in the container: it needs sbatch
         rest = " --rest" if name == "rest" else ""
@@ -118,79 +263,6 @@ def command_of(experiment: Experiment, folder: Path, name: str) -> str:
     each = experiment.cluster.trainings_per_gpu
     packed = f" --per-gpu {each}" if each != 1 else ""
     return f"{lottery} train {where} {name} --restarts {experiment.cluster.restarts}{packed}"
-
-
-def dependency(clauses: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Options of sbatch that make a job wait. One whose turn can never come is cancelled, not left there for ever."""
-    text = clause(clauses)
-    return [f"--dependency={text}", "--kill-on-invalid-dep=yes"] if text else []
-
-
-def clause(clauses: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """
-    >>> clause([("afterok", ["7"]), ("afterany", ["8", "9"]), ("afterany", [])])
-    'afterok:7,afterany:8:9'
-    """
-    return ",".join(f"{how}:{':'.join(ids)}" for how, ids in clauses if ids)
-
-
-def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
-    """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
-    (folder / "slurm").mkdir(parents=True, exist_ok=True)
-    logs_of(folder.parent).mkdir(parents=True, exist_ok=True)
-    paths = []
-    for job in jobs:
-        paths.append(folder / "slurm" / f"{job.name}.sh")
-        write_text(paths[-1], job.text)
-    return paths
-
-
-def commands(folder: Path, jobs: Sequence[Job]) -> str:
-    """What a person types to submit the scripts, each waiting for those before."""
-    names = {job.name: job.name.replace("-", "_") for job in jobs}
-    lines = []
-    for job in jobs:
-        after = dependency([(how, [f"${names[name]}"]) for how, name in job.waits if name in names])
-        words = ["sbatch --parsable", *after, _quoted(folder / "slurm" / f"{job.name}.sh")]
-        lines.append(f"{names[job.name]}=$({' '.join(words)})")
-    return "\n".join(lines)
-
-
-def log_pattern(log: Path) -> str:
-    """Return a log for --output, where `%a` is the index: the folder's own % are doubled, and a backslash, which ends
-    all of that, is refused."""
-    if "\\" in str(log) or "\n" in str(log):
-        raise Refused(
-            f"{log.parent!s}: SLURM takes no backslash and no line break in the name of a log; move the results"
-        )
-    return shlex.quote(f"{str(log.parent).replace('%', '%%')}/{log.name}")
-
-
-def logs_of(pool: Path) -> Path:
-    """Logs lie with the pool: a training has one, whichever experiment submitted it."""
-    return pool / "slurm" / "logs"
-
-
-def ranges(indices: Sequence[int]) -> str:
-    """
-    >>> ranges([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    runs = []
-    for _, group in groupby(enumerate(sorted(indices)), lambda pair: pair[1] - pair[0]):
-        run = [index for _, index in group]
-        runs.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]))
-    return ",".join(runs)
-
-
-# One script ---------------------------------------------------------------------------------------------------------
-
-
-def _masks(experiment: Experiment, folder: Path, waits: tuple[tuple[str, str], ...]) -> Job:
-    """Masks, and where a cell has another number of GPUs than the dense run: its step, compiled once for all cells."""
-    gpus = gpus_of(experiment, cells=True) if _warms_up(experiment) else 0
-    text = _script(experiment, folder, "masks", gpus, command_of(experiment, folder, "masks"))
-    return Job("masks", "masks", waits, text)
 
 
 def _warms_up(experiment: Experiment) -> bool:
@@ -206,26 +278,6 @@ def gpus_of(experiment: Experiment, cells: bool) -> int:
     return cluster.gpus_per_cell
 
 
-def _array(
-    experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: tuple[tuple[str, str], ...]
-) -> Job:
-    """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
-    cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
-    base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
-    count = -(-len(part) // carried(experiment, part[0]))
-    elements = [[training.name for training in part[i::count]] for i in range(count)]  # long and short ones together
-    last = count - 1
-    throttle = "" if dense else f"%{together(cluster)}"
-    limit = cluster.dense_time_limit if dense else element_limit(cluster)
-    options = [*_time(limit), f"--array=0-{last}{throttle}" if last else f"--array=0{throttle}"]
-    gpus = gpus_of(experiment, cells=not dense)
-    word = '"$task"' if count == len(part) else "$task"  # several names are several words
-    text = _script(experiment, folder, base, gpus, command_of(experiment, folder, word), options, elements)
-    names = tuple(name for element in elements for name in element)
-    indices = tuple(index for index, element in enumerate(elements) for _ in element)
-    return Job(base if not number else f"{base}-{number + 1}", base, waits, text, names, indices)
-
-
 def carried(experiment: Experiment, training: Training) -> int:
     """Trainings of an array element; a dense run has one to itself."""
     several = experiment.cluster.trainings_per_task
@@ -233,94 +285,9 @@ def carried(experiment: Experiment, training: Training) -> int:
     return 1 if training.kind == "dense" else several
 
 
-def _chunks(group: Sequence[Training], size: int) -> list[Sequence[Training]]:
-    return [group[first : first + size] for first in range(0, len(group), size)]
-
-
-def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
-    """One array element per trial of a search, each with the GPUs of a dense run."""
-    cluster = experiment.cluster
-    command = f'{_lottery(experiment)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
-    options = [*_time(cluster.dense_time_limit), f"--array={ranges(trials)}%{cluster.nodes}"]
-    text = _script(experiment, folder, "tune", cluster.gpus_per_node, command, options)
-    return Job("tune", "tune", (), text, tuple(map(str, trials)), tuple(range(len(trials))))
-
-
-def preparing(cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool) -> tuple[Job, Job]:
-    """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
-    experiment = Experiment(name="data", cluster=cluster)
-    command = f"{_lottery(experiment)} {shlex.join(words)}"
-    mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" --jobs "$SLURM_CPUS_PER_TASK"'
-    options = [*_time(cluster.time_limit), f"--array=0-{parts - 1}"]
-    strictly = " --strict" if strict else ""
-    making = _script(experiment, folder, "prepare", 0, mine, options)
-    telling = _script(experiment, folder, "summary", 0, f'{command} --jobs "$SLURM_CPUS_PER_TASK"{strictly}')
-    numbers = tuple(range(parts))
-    return (
-        Job("prepare", "prepare", (), making, tuple(map(str, numbers)), numbers),
-        Job("summary", "summary", (("afterany", "prepare"),), telling),
-    )
-
-
 def together(cluster: Cluster) -> int:
     """Cells at a time."""
     return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
-
-
-def _script(
-    experiment: Experiment,
-    folder: Path,
-    part: str,
-    gpus: int,
-    command: str,
-    more: Sequence[str] = (),
-    elements: Sequence[Sequence[str]] = (),
-) -> str:
-    """A few lines around `lottery supervise`."""
-    cluster = experiment.cluster
-    array = any(option.startswith("--array") for option in more)
-    name = f"{part}-%a.out" if array and not elements else f"{part}.out"
-    if part in ("prepare", "summary"):  # a data set's own folder
-        logs, log = folder / "slurm" / "logs", name
-    else:
-        logs, log = logs_of(folder.parent), f"{folder.name}-{name}"
-    options = [
-        f"--job-name={experiment.name}-{part}",
-        *(f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(cluster, name))),
-        "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={cluster.cpus_per_gpu * max(gpus, 1)}",
-        *([f"--gres=gpu:{gpus}", f"--mem={_times(cluster.memory_per_gpu, gpus)}"] if gpus else []),
-        *more,
-        f"--signal=B:USR1@{cluster.warning_seconds}",
-        "--requeue",
-        "--open-mode=append",  # a requeued task would truncate its log otherwise
-        f"--output={log_pattern(logs / log)}",
-        *cluster.options,
-    ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
-    lines.append("trap '' USR1 USR2  # a warning before the work stands would end the job")
-    if elements:  # a log is named by the (first) training and not by the job: a later job of it appends to the same
-        several = any(len(element) > 1 for element in elements)
-        tasks = [f'    "{" ".join(element)}"' if several else f"    {element[0]}" for element in elements]
-        first = "${task%% *}" if several else "$task"
-        lines += ["tasks=(", *tasks, ")", 'task="${tasks[$SLURM_ARRAY_TASK_ID]}"',
-                  f'exec >> {_quoted(logs)}/"{first}.out" 2>&1']  # fmt: skip
-    return "\n".join([*lines, "set -eo pipefail", *cluster.setup, f"exec lottery supervise {command}"]) + "\n"
-
-
-def elements_in(script: str) -> list[list[str]]:
-    """Return the trainings that the script of an array lists, by array element; nothing where it is no such script.
-
-    >>> elements_in("tasks=(\\n    dense-seed0-1a\\n    'a b'\\n)\\ntask=…")
-    [['dense-seed0-1a'], ['a', 'b']]
-    """
-    _, found, rest = script.partition("tasks=(\n")
-    return [shlex.split(line)[0].split() for line in rest.partition("\n)")[0].splitlines()] if found else []
-
-
-def _lottery(experiment: Experiment) -> str:
-    return f"{experiment.cluster.container} lottery".strip()
 
 
 def element_limit(cluster: Cluster) -> str:
@@ -335,8 +302,20 @@ def element_limit(cluster: Cluster) -> str:
     return cluster.time_limit if in_a_row == 1 or seconds is None else str(-(-seconds * in_a_row // 60))
 
 
-def _time(limit: str) -> list[str]:
-    return [f"--time={limit}"] if limit else []
+def ranges(indices: Sequence[int]) -> str:
+    """
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    runs = []
+    for _, group in groupby(enumerate(sorted(indices)), lambda pair: pair[1] - pair[0]):
+        run = [index for _, index in group]
+        runs.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]))
+    return ",".join(runs)
+
+
+def _lottery(cluster: Cluster) -> str:
+    return f"{cluster.container} lottery".strip()
 
 
 def _times(memory: str, gpus: int) -> str:

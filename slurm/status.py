@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from slurm import jobs, queue, sbatch
-from slurm.queue import Seen
+from slurm.queue import Entry
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import State, missing, predicted_seconds
-from sweep.graph.state import states as states_of_files
+from sweep.graph.state import State, predicted_seconds, states
 
 
 @dataclass(frozen=True)
@@ -21,86 +20,77 @@ class Standing:
     silence: str = ""  # why SLURM's side is missing
 
 
-def states(home: Home) -> Standing:
+def standing_of(home: Home) -> Standing:
     """Files decide what is done or failed. Of the rest SLURM is asked what lives; what it does not know is lost.
 
     SLURM first and files second: a task that ends in between is then seen to be done.
     """
     lacking, submitted = home.missing_points(), bool(jobs.elements(home))
     if not submitted and not (home.root / "slurm").is_dir():  # never submitted, and no script to submit by hand
-        return Standing(states_of_files(home, lacking))
+        return Standing(states(home, lacking))
     try:
-        listed = queue.listing()
-        numbers = jobs.elements(home, listed)
-        single, wanted = set(sbatch.SINGLE), {training.slug for training in missing(home)}
-        open_ = {task for task in numbers if task in single or task in wanted}
-        seen = queue.ask((number for task in open_ for number in numbers[task]), listed)
+        known = jobs.known(home, queue.listing())
     except (queue.Silent, Refused) as error:
         silence = f"SLURM does not answer, this is from the files alone ({error})" if submitted else ""
-        return Standing(states_of_files(home, lacking), silence=silence)
-    if not numbers:
-        return Standing(states_of_files(home, lacking))
-    carried = Counter(number for its in numbers.values() for number in its)
-    chain = {part: _job(part, numbers[part], seen) for part in sbatch.SINGLE if part in numbers}
+        return Standing(states(home, lacking), silence=silence)
+    if not submitted and not known:
+        return Standing(states(home, lacking))
+    carried = Counter(one.job for its in known.values() for one in its)
+    chain = {part: _job(part, known[part][-1]) for part in sbatch.SINGLE if part in known}
     rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
     ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
     tasks = []
-    for one in states_of_files(home, lacking):  # in the order of the plan: parents come first
-        tasks.append(_merged(home, one, numbers.get(one.task, ()), seen, ended, rest, carried))
+    for one in states(home, lacking):  # in the order of the plan: parents come first
+        tasks.append(_merged(home, one, known.get(one.task, []), ended, rest, carried))
         if tasks[-1].state in ("failed", "lost"):
             ended[one.task] = tasks[-1]
-    running = {found.node for found in seen.values() if found.state == "RUNNING" and found.node}
-    return Standing(tasks, tuple(chain.values()), len(running))
+    nodes = {one.node for its in known.values() for one in its if one.state == "RUNNING" and one.node}
+    return Standing(tasks, tuple(chain.values()), len(nodes))
 
 
 def _merged(
-    home: Home, one: State, numbers: tuple[str, ...], seen: dict[str, Seen], ended: dict[str, State], rest: bool,
-    carried: Counter[str],
-) -> State:  # fmt: skip
-    """Return the state of a training from its files and from SLURM. `ended`: what came before it and did not succeed;
-    `carried`: how many trainings an array element has."""
+    home: Home, one: State, its: list[Entry], ended: dict[str, State], rest: bool, carried: Counter[str]
+) -> State:
+    """Return the state of a training from its files and from its jobs. `ended`: what came before it and did not
+    succeed; `carried`: how many trainings an array element has."""
     if one.state == "done":
         return one
-    found = [seen[number] for number in numbers if number in seen]
-    if live := _live(one, found):
-        packed = carried[next(each.job for each in reversed(found) if each.live)] > 1
-        if live.state == "running" and packed and one.state == "waiting":  # its element runs, and has others first
-            return replace(one, note=f"waits for its turn in a job {live.note}")
-        return live
+    if live := [each for each in its if each.live]:
+        found = _live(one, live[-1])
+        if found.state == "running" and carried[live[-1].job] > 1 and one.state == "waiting":  # others come first
+            return replace(one, note=f"waits for its turn in a job {found.note}")
+        return found
     if one.state in ("failed", "running", "skipped"):  # it said why itself; or it runs here, outside of SLURM
         return one
-    if not numbers and rest:
+    if not its and rest:
         return replace(one, note="to be submitted when there is room in the queue")
-    why = f"SLURM: {found[-1].state}" if found else "cancelled" if numbers else "never submitted"
+    last = next((each.state for each in reversed(its) if each.state), "")
+    why = f"SLURM: {last}" if last else "cancelled" if its else "never submitted"
     training = home.training(one.task)
     needs = [*(need.slug for need in training.needs), *(["masks"] if training.generation else [])]
     before = next((ended[need] for need in needs if need in ended), None)
     if before and one.state == "waiting":
         why = f"never began: {before.task} {before.state} ({before.note})"
-    elif found and (line := _last_line(home, one.task)):
+    elif last and (line := _last_line(home, one.task)):
         why += f"; last line: {line}"
     return replace(one, state="lost", note=why, seconds_left=None)
 
 
-def _live(one: State, found: list[Seen]) -> State | None:
-    """As SLURM has it, where it waits or runs."""
-    live = [each for each in found if each.live]
-    if not live:
-        return None
-    if live[-1].state == "RUNNING":
-        return replace(one, state="running", note=f"on {live[-1].node}")
-    return replace(one, state="waiting", note=f"in the queue ({live[-1].reason})")
+def _live(one: State, job: Entry) -> State:
+    """Return a state as SLURM has it: it waits or runs."""
+    if job.state == "RUNNING":
+        return replace(one, state="running", note=f"on {job.node}")
+    return replace(one, state="waiting", note=f"in the queue ({job.reason})")
 
 
-def _job(part: str, numbers: tuple[str, ...], seen: dict[str, Seen]) -> State:
-    """Masks or report, by its latest job."""
-    one = State(part, "unknown", 0, f"SLURM has forgotten job {numbers[-1]}")
-    found = [seen[numbers[-1]]] if numbers[-1] in seen else []
-    if live := _live(one, found):
-        return live
-    if found:
-        done = found[0].state == "COMPLETED"
-        return replace(one, state="done" if done else "lost", note=f"job {numbers[-1]}: {found[0].state}")
+def _job(part: str, last: Entry) -> State:
+    """Return the state of masks, report or rest by its latest job."""
+    one = State(part, "unknown", 0, f"SLURM has forgotten job {last.job}")
+    if last.live:
+        return _live(one, last)
+    if last.state:
+        done = last.state == "COMPLETED"
+        return replace(one, state="done" if done else "lost", note=f"job {last.job}: {last.state}")
     return one
 
 

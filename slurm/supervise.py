@@ -21,9 +21,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+
+from slurm import queue
+from sweep.errors import Refused
+from sweep.graph.claim import own_job, own_turn
 
 SAVE, STOP = signal.SIGUSR1, signal.SIGTERM
 TRIES, PAUSE_SECONDS = 6, 10.0  # of a requeue: a controller that restarts answers again within a minute
@@ -36,7 +41,9 @@ def supervise(command: Sequence[str], log: Path | None = None) -> int:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(out, 1)
         os.dup2(out, 2)
-    _banner()
+    # a line in the log at every start, as later starts append to it
+    at, node = datetime.now().astimezone().isoformat(timespec="seconds"), os.environ.get("SLURMD_NODENAME", "?")
+    print(f"{at} job {own_job()} on {node}, start {own_turn() + 1}", flush=True)
     told: list[int] = []
     work: subprocess.Popen[bytes] | None = None
 
@@ -68,7 +75,10 @@ def ask_for_another_turn() -> None:
     if not job:  # no batch system here
         return
     for left in reversed(range(TRIES)):
-        state, _, reason = _said(["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"]).strip().partition(" ")
+        state = reason = ""
+        with suppress(Refused, queue.Silent):
+            shown = queue.output(["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"])
+            state, _, reason = shown.strip().partition(" ")
         if state and state != "RUNNING" and reason != "TimeLimit":
             return  # being cancelled, requeued or pre-empted
         asked = subprocess.run(["scontrol", "requeue", job], check=False)
@@ -77,23 +87,3 @@ def ask_for_another_turn() -> None:
         if left:
             time.sleep(PAUSE_SECONDS)
     print(f"job {job}: SLURM refuses another turn; lottery retry submits it again", file=sys.stderr, flush=True)
-
-
-def own_job() -> str:
-    """The number of this job; of an array, of this element."""
-    array, element = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{element}" if array else os.environ.get("SLURM_JOB_ID", "")
-
-
-def _banner() -> None:
-    """A line in the log at every start, as later starts append to it."""
-    start = int(os.environ.get("SLURM_RESTART_COUNT") or 0) + 1
-    at = datetime.now().astimezone().isoformat(timespec="seconds")
-    print(f"{at} job {own_job()} on {os.environ.get('SLURMD_NODENAME', '?')}, start {start}", flush=True)
-
-
-def _said(command: Sequence[str]) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""

@@ -14,8 +14,10 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import h5py
 import numpy as np
@@ -41,7 +43,7 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         yield beside
         with open(beside, "rb") as f:
             os.fsync(f.fileno())
-        if not first or link(beside, path) is None:
+        if not first or not _linked(beside, path):
             os.replace(beside, path)
     except OSError as error:
         raise named(error, path) from None
@@ -49,14 +51,12 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def link(beside: Path, path: Path) -> bool | None:
-    """Give a file its name. False: another process was first. None: a file system without links."""
+def _linked(beside: Path, path: Path) -> bool:
+    """Give a file its name, unless another process was first. Return whether this file system has links."""
     try:
         os.link(beside, path)
-    except FileExistsError:
-        return False
-    except OSError:
-        return None
+    except OSError as error:
+        return isinstance(error, FileExistsError)
     return True
 
 
@@ -70,14 +70,16 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object, sealed by a checksum of its content: a changed digit is then noticed when it is read."""
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON object or a record, sealed by a checksum of its content: a changed digit is then noticed when it is
+    read."""
     write_text(path, json.dumps(sealed(value), indent=1) + "\n")
 
 
-def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with its checksum as the last key."""
-    plain = json.loads(json.dumps(value))  # as it will be read: keys are text, tuples are lists
+def sealed(value: Any) -> dict[str, Any]:
+    """Return a JSON object, or a record as one, with its checksum as the last key."""
+    value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    plain: dict[str, Any] = json.loads(json.dumps(value))  # as it will be read: keys are text, tuples are lists
     plain.pop(CHECKSUM, None)  # of what was there before
     return plain | {CHECKSUM: seal_of(plain)}
 
@@ -104,6 +106,8 @@ def unsealed(found: Any, path: Path, mend: str) -> Any:
 # but where its types are given as (int, float).
 Shape = dict[str, Any]
 COUNT, SHARE = "a number above 0", "a number from 0 to 1"
+NAMES: dict[Any, str] = {str: "text", list: "a list", tuple: "a list", dict: "an object", int: "a whole number",
+                         bool: "true or false"}  # fmt: skip
 MEND = "bring it back from a copy, or delete it and run again"
 
 
@@ -124,6 +128,33 @@ def read_json_if_there(path: Path, shape: Shape | None = None) -> dict[str, Any]
         return None
 
 
+Record = TypeVar("Record")
+
+
+def read(path: Path, record: type[Record]) -> Record | None:
+    """Return the record in a JSON file, an instance of this dataclass; None where there is no such file."""
+    found = read_json_if_there(path)
+    return None if found is None else as_record(found, record, path)
+
+
+def as_record(found: Any, record: type[Record], path: Path) -> Record:
+    """Return a JSON object as a dataclass, whose annotations are its shape; raise Refused where it is of another.
+
+    A field that the object lacks has its default; keys that are no field (a later version) are left out.
+    """
+    kind: Any = record
+    checked(found, _shape_of(kind), path)
+    given = {one.name: found[one.name] for one in fields(kind) if found.get(one.name) is not None}
+    return record(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+@cache
+def _shape_of(record: Any) -> Shape:
+    """Return the shape that the annotations of a dataclass ask for."""
+    hints = get_type_hints(record)
+    return {one.name + "?" * (one.default is not MISSING): hints[one.name] for one in fields(record)}
+
+
 def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str, Any]:
     """JSON that can be read may still lack what this version needs; more than that is left alone."""
     if not isinstance(found, dict):
@@ -138,8 +169,7 @@ def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str,
             checked(value, kind, path, place)
             continue
         if not _fits(value, kind):
-            wanted = {str: "text", list: "a list", dict: "an object", int: "a whole number"}.get(kind, "a number")
-            wanted = kind if kind in (COUNT, SHARE) else wanted
+            wanted = kind if kind in (COUNT, SHARE) else NAMES.get(get_origin(kind) or kind, "a number")
             raise Refused(f"{path}: {place} is not {wanted}; another version wrote it, or it is damaged: delete it and "
                           "run again")  # fmt: skip
     return found
@@ -151,7 +181,9 @@ def _fits(value: Any, kind: Any) -> bool:
         least, most = {COUNT: (1e-15, 1e15), SHARE: (0, 1)}.get(kind, (-1e15, 1e15))
         types = int if kind is int else int | float
         return isinstance(value, types) and not isinstance(value, bool) and least <= value <= most
-    return isinstance(value, kind) and not isinstance(value, bool)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(_fits(one, get_args(kind)[0]) for one in value)
+    return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
 def write_arrays(
@@ -257,8 +289,9 @@ def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
     append_line(folder / "metrics.jsonl", line)
 
 
-def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line of JSON with its checksum; it is on the disk when this returns. A last line that was cut off goes."""
+def append_line(path: Path, line: Any) -> None:
+    """Add an object or a record as a line of JSON with its checksum; it is on the disk when this returns. A last line
+    that was cut off goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "a+b") as f:

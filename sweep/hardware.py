@@ -55,12 +55,7 @@ def commit() -> str:
     if not (here / ".git").exists():
         noted = here / "COMMIT"
         return noted.read_text().strip() if noted.is_file() else ""
-    words = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return ""
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+    return _said_by("git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*").strip()
 
 
 def version_of(package: str) -> str:
@@ -71,18 +66,20 @@ def version_of(package: str) -> str:
         return UNKNOWN
 
 
+def _asked(field: str) -> str:
+    """What the driver says of every GPU, a line each; empty where there is none."""
+    return _driver(field, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
 @cache
 def _driver(field: str, visible: str | None) -> str:
-    if visible in ("", "-1"):
-        return ""
-    words = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    return "" if visible in ("", "-1") else _said_by("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader")
+
+
+def _said_by(*words: str) -> str:
+    """Return what a program prints; nothing where it is not there, fails or does not answer."""
     try:
         asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return ""
     return asked.stdout if asked.returncode == 0 else ""
-
-
-def _asked(field: str) -> str:
-    """What the driver says of every GPU, a line each; empty where there is none."""
-    return _driver(field, os.environ.get("CUDA_VISIBLE_DEVICES"))

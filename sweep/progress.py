@@ -8,9 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import Text
 
 LINE_SECONDS = 15.0  # between plain lines
 
@@ -29,34 +28,28 @@ class Work:
     """One piece of long work of `total` units, of which `done` may be behind us already."""
 
     def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
-        self.label, self.total, self.quiet = label, total, quiet
-        self.first = self.done = done
+        self.label, self.total, self.done, self.quiet = label, total, done, quiet
         self.began = self.spoke = time.monotonic()
-        self.ends: float | None = None  # when it will be done, at the speed it had
-        self.bar: Progress | None = None
-        self.task = TaskID(0)
-        if console.is_terminal and not quiet:
-            self.bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), _Left(self),
-                TextColumn("{task.fields[note]}"), console=console, transient=True,
-            )  # fmt: skip
-            completed: Any = done  # rich declares int here, and float everywhere else
-            self.task = self.bar.add_task(label, total=total, completed=completed, note="")
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+            TextColumn("left  {task.fields[note]}"), console=console, transient=True, get_time=time.monotonic,
+            disable=quiet or not console.is_terminal,
+        )  # fmt: skip
+        completed: Any = done  # rich declares int here, and float everywhere else
+        self.bar.add_task(label, total=total, completed=completed, note="")
 
     def __enter__(self) -> Self:
-        if self.bar:
-            self.bar.start()
+        self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.bar:
-            self.bar.stop()
+        self.bar.stop()
 
-    def start_clock(self, done: float) -> None:
-        """What happens once, such as compiling, is over: the time left is reckoned from here."""
-        self.first, self.began = done, time.monotonic()
+    def start_clock(self) -> None:
+        """Reckon the time left from the next report on: what was before, such as compiling, does not come again."""
+        self.began = time.monotonic()
 
     def one_more(self) -> None:
         """Of units that are alike and counted."""
@@ -65,28 +58,12 @@ class Work:
     def at(self, done: float, note: str = "") -> None:
         """So much is done; `note` is what a watcher wants to know."""
         self.done, now = done, time.monotonic()
-        if done > self.first:
-            self.ends = now + (now - self.began) / (done - self.first) * (self.total - done)
-        if self.bar:
-            self.bar.update(self.task, completed=done, total=self.total, note=note)
-        elif not self.quiet and now - self.spoke >= LINE_SECONDS and done > self.first:
+        self.bar.speed_estimate_period = now - self.began  # an epoch may be longer than the half minute rich looks back
+        self.bar.update(TaskID(0), completed=done, total=self.total, note=note)
+        left = self.bar.tasks[0].time_remaining
+        if self.bar.disable and not self.quiet and now - self.spoke >= LINE_SECONDS and left is not None:
             self.spoke = now
-            print(f"{self.label}: {done / self.total:.0%}, {self.left} left  {note}", flush=True)
-
-    @property
-    def left(self) -> str:
-        return "–" if self.ends is None else duration(max(0.0, self.ends - time.monotonic()))
-
-
-class _Left(ProgressColumn):
-    """The time left as `Work` reckons it: rich's own forgets what is older than half a minute, as an epoch may be."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__()
-        self.work = work
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{self.work.left} left")
+            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -17,10 +17,6 @@ from statistics import harmonic_mean
 from sweep.progress import console
 
 
-def place_of_this_machine() -> Path:
-    return Path(tempfile.gettempdir()) / f"lottery-{os.getuid()}" / "gpus"
-
-
 @contextmanager
 def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable[[], float | None]]:
     """While it lasts this process is one of them; gives what says how many there are; None without a GPU.
@@ -30,7 +26,8 @@ def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable
     if not gpus:
         yield lambda: None
         return
-    folders = [(place or place_of_this_machine()) / gpu for gpu in gpus]
+    place = place or Path(tempfile.gettempdir()) / f"lottery-{os.getuid()}" / "gpus"
+    folders = [place / gpu for gpu in gpus]
     with ExitStack() as held:
         try:
             for folder in folders:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from slurm.status import states
+from slurm.status import standing_of
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests.forked import run
@@ -78,7 +78,7 @@ def csv_of(results: Path) -> str:
 
 def status_of(home: Path) -> dict[str, dict[str, Any]]:
     """What `lottery status` says of every training; asked in this process, because tests ask it again and again."""
-    return {one.task: asdict(one) for one in states(home_of(home)).tasks}
+    return {one.task: asdict(one) for one in standing_of(home_of(home)).tasks}
 
 
 def home_of(folder: Path) -> Home:

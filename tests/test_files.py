@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import dataclass
 
 import h5py
 import numpy as np
@@ -288,3 +289,47 @@ def test_a_result_with_a_value_that_cannot_be_is_refused_by_every_reader(case, t
     whole = {"validation": {}, "devices": 1, "steps_per_epoch": 100} | WRONG_VALUES[case]
     (tmp_path / "result.json").write_text(json.dumps(whole))
     assert str(tmp_path / "result.json") in refusal(lambda: files.read_json(tmp_path / "result.json", RESULT))
+
+
+# ---- records
+
+
+@dataclass(frozen=True)
+class Note:
+    """As a program would keep it: some fields came with a later version."""
+
+    word: str
+    count: int
+    tasks: tuple[str, ...]
+    share: float = 0.5
+    done: bool = False
+
+
+def test_a_record_comes_back_as_it_was_and_sealed(tmp_path):
+    path, note = tmp_path / "note.json", Note("a", 2, ("b", "c"), 1.0, True)
+    files.write_json(path, note)
+    assert files.read(path, Note) == note and files.CHECKSUM in json.loads(path.read_text())
+    path.write_text(path.read_text().replace('"count": 2', '"count": 3'))
+    assert "changed since it was written" in refusal(lambda: files.read(path, Note))
+
+
+def test_a_record_of_another_version_is_read_as_far_as_it_is_known(tmp_path):
+    path = tmp_path / "note.json"
+    assert files.read(path, Note) is None
+    files.write_json(path, {"word": "a", "count": 2, "tasks": [], "share": None, "colour": "red"})
+    assert files.read(path, Note) == Note("a", 2, ())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"word": 3}, "word is not text"), ({"word": None}, "word is not text"), ({"count": True}, "count is not"),
+        ({"count": 1.5}, "count is not a whole number"), ({"tasks": ["a", 1]}, "tasks is not a list"),
+        ({"tasks": "a"}, "tasks is not a list"), ({"share": "much"}, "share is not a number"),
+        ({"share": float("nan")}, "share is not a number"), ({"done": 1}, "done is not true or false"),
+    ],
+)  # fmt: skip
+def test_a_record_with_another_kind_of_value_is_refused_by_file_and_key(wrong, said, tmp_path):
+    path = tmp_path / "note.json"
+    files.write_json(path, {"word": "a", "count": 2, "tasks": []} | wrong)
+    assert refusal(lambda: files.read(path, Note)).startswith(f"{path}: {said}")

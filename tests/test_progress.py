@@ -49,7 +49,6 @@ def often(monkeypatch):
 def test_what_happens_once_does_not_count_as_speed(clock, often, capsys):
     with Work("training", 10) as work:
         clock(500)  # compiling, once
-        work.start_clock(2)
         work.at(2)
         assert capsys.readouterr().out == ""
         clock(4)
@@ -59,10 +58,22 @@ def test_what_happens_once_does_not_count_as_speed(clock, often, capsys):
 
 def test_what_was_done_before_does_not_count_as_speed(clock, often, capsys):
     with Work("resumed", 100, done=80) as work:
-        work.at(80)
-        clock(10)
-        work.at(90)
+        for done in (80, 85, 90):
+            work.at(done)
+            clock(5)
     assert capsys.readouterr().out.startswith("resumed: 90%, 10.0 s left")
+
+
+def test_the_time_left_can_be_reckoned_anew(clock, often, capsys):
+    with Work("sweep", 20) as work:
+        for done in (1, 2):  # one training, 100 s an epoch
+            work.at(done)
+            clock(100)
+        work.start_clock()
+        for done in (4, 6):  # two at a time, 50 s an epoch
+            clock(50)
+            work.at(done)
+    assert capsys.readouterr().out.splitlines() == ["sweep: 10%, 30 min 00 s left  ", "sweep: 30%, 5 min 50 s left  "]
 
 
 def test_at_the_end_nothing_is_left(clock, often, capsys):

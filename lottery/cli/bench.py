@@ -196,7 +196,7 @@ def packing_(
         for count in sorted(set(per_gpu)):
             work.at(len(rows), f"{count} at a time")
             rows.append(pack(asked, results, count, seconds))
-            path = packing.record(results, rows[-1:])  # at once: more of them may not fit
+            path = packing.put_on_record(results, rows[-1:])  # at once: more of them may not fit
     several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
     if json_:
         found = [

@@ -78,7 +78,7 @@ def retry(
     cells = tuple(home.training(cell).slug for cell in cells)
     if not jobs.own(home):
         raise Refused(f"{home.root}: was never submitted; {command('sweep', experiment)} tries again what failed")
-    standing = status.states(home)
+    standing = status.standing_of(home)
     if standing.silence:
         raise Refused(standing.silence)
     states = ("failed",) if failed else ("failed", "lost", "begun")

@@ -117,8 +117,8 @@ def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) ->
     making, telling = sbatch.preparing(cluster, folder, words, parts, strict)
     for job in (making, telling):
         write_text(folder / "slurm" / f"{job.name}.sh", job.text)
-    first = launch.submit(making, folder, cluster, after="")
-    last = launch.submit(telling, folder, cluster, sbatch.clause([("afterany", [first])]))
+    first = launch.submit(making, folder)
+    last = launch.submit(telling, folder, sbatch.clause([("afterany", [first])]))
     console.print(
         f"job {first}: {parts} parts\njob {last}: what came of it, in {folder / 'slurm' / 'logs' / 'summary.out'}"
     )

@@ -19,6 +19,7 @@ from slurm import arrays, preflight, sbatch
 from slurm.arrays import Slurm
 from slurm.backend import Backend
 from slurm.cancel import earlier_plan
+from slurm.jobs import live as live_jobs
 from slurm.local import Local, places
 from slurm.mpi import Mpi, world
 from sweep.data import place_of, refuse_absent
@@ -187,7 +188,7 @@ def _say_settings_stay(home: Home) -> None:
         return replace(experiment.cluster, container="", restarts=0, trainings_per_gpu=1, price_per_gpu_hour=0.0)
 
     changed = asked(experiment_file.load(on_record)) != asked(home.experiment)
-    if changed and (live := arrays.live_jobs(home)):
+    if changed and (live := live_jobs(home)):
         console.print(f"cluster: was changed; what the {len(live)} jobs in the queue asked SLURM for stays as it was "
                       f"({command('cancel', home.root)} and sweep again to change it)")  # fmt: skip
 

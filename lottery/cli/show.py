@@ -17,8 +17,7 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from lottery.cli.masks import summary
-from slurm.status import Standing, seconds_left
-from slurm.status import states as where_it_stands
+from slurm.status import Standing, seconds_left, standing_of
 from sweep import progress
 from sweep.errors import Refused, command
 from sweep.experiment import END
@@ -45,7 +44,7 @@ def status(
     Example: lottery status dry_run
     """
     home = read_home(experiment, overrides, results)
-    standing = where_it_stands(home)
+    standing = standing_of(home)
     if json_:
         print(json.dumps([asdict(state) for state in standing.tasks], indent=1))
         return 0
@@ -58,7 +57,7 @@ def status(
 def _watch(home: Home) -> int:
     """On a terminal the table stays in place; elsewhere, a line now and then."""
     while True:
-        standing = where_it_stands(home)
+        standing = standing_of(home)
         if console.is_terminal:
             console.clear()
             _show_standing(home, standing)

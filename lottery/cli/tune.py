@@ -134,8 +134,8 @@ def _submit(made: Tuning, plan: list[Trial]) -> int:
             own = [one.trial for one in made.unfinished() if one.element in map(str, trials)]
             for trial in [plan[i] for i in trials] if plan else own:
                 made.forgive(trial)
-            number = launch.submit(job, made.root.resolve(), made.experiment.cluster, after="")
-            jobs.record(home, job, number, array=len(trials) > 1)
+            number = launch.submit(job, made.root.resolve())
+            jobs.put_on_record(home, job, number)
     console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
     console.print(f"what became of them: {command('tune', made.root, '--show')}")
     return 0

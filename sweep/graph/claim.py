@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -47,12 +47,6 @@ class Claim:
     born: str = ""  # when its process began, by that kernel's clock: a pid is given out again
 
 
-CLAIM: files.Shape = {
-    "owner": str, "starts": int, "idle_starts": int, "reached": str, "began": float, "host": str, "pid": int,
-    "job": str, "turn?": int, "kernel?": str, "born?": str,
-}  # fmt: skip
-
-
 def take(folder: Path, restarts: int | None = None) -> Claim:
     """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
     before = read(folder)
@@ -69,8 +63,8 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         began=time.time(),
         host=_host(),
         pid=os.getpid(),
-        job=_job(),
-        turn=_turn(),
+        job=own_job(),
+        turn=own_turn(),
         kernel=_kernel(),
         born=_born(os.getpid()),
     )
@@ -79,40 +73,16 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
             f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
-    if before is None:
-        _write_first(folder / "claim.json", claim)
-    else:
-        _write_after(folder / "claim.json", claim, before)
+    with alone(folder / ".claim.lock"):  # of two that find the task new, or the same claim dead, one has it
+        now = read(folder)
+        if now is not None and (before is None or now.owner != before.owner):
+            raise Busy(f"{_named(folder)}: process {now.pid} on {now.host} began it at this moment")
+        files.write_json(folder / "claim.json", claim)
     return claim
 
 
-def _write_first(path: Path, claim: Claim) -> None:
-    """Of two processes that begin a new task at the same moment, one: a link to a name that is there fails."""
-    beside = path.with_name(f".claim.{claim.owner}.tmp")
-    files.write_json(beside, asdict(claim))
-    try:
-        linked = files.link(beside, path)
-    finally:
-        beside.unlink()
-    if linked is False:
-        raise Busy(f"{_named(path.parent)}: another process began it at this moment")
-    if linked is None:
-        files.write_json(path, asdict(claim))
-
-
-def _write_after(path: Path, claim: Claim, before: Claim) -> None:
-    """Of two processes that find the same claim dead, one."""
-    with alone(path.with_name(".claim.lock")):
-        now = read(path.parent)
-        if now is not None and now.owner != before.owner:
-            raise Busy(f"{_named(path.parent)}: process {now.pid} on {now.host} began it at this moment")
-        files.write_json(path, asdict(claim))
-
-
 def read(folder: Path) -> Claim | None:
-    found = files.read_json_if_there(folder / "claim.json", CLAIM)
-    names = [name.removesuffix("?") for name in CLAIM]
-    return Claim(**{name: found[name] for name in names if found.get(name) is not None}) if found else None
+    return files.read(folder / "claim.json", Claim)
 
 
 def forgive(folder: Path) -> None:
@@ -120,7 +90,7 @@ def forgive(folder: Path) -> None:
     claim, path = read(folder), folder / "claim.json"
     if claim:
         touched = path.stat().st_mtime
-        files.write_json(path, asdict(replace(claim, idle_starts=0)))
+        files.write_json(path, replace(claim, idle_starts=0))
         os.utime(path, (touched, touched))
 
 
@@ -134,7 +104,7 @@ def check(folder: Path, claim: Claim) -> None:
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
     """Whether another process trains it now. A later turn of the same job of a batch system is no other."""
-    if claim.job and claim.job == _job() and _turn() > claim.turn:
+    if claim.job and claim.job == own_job() and own_turn() > claim.turn:
         return False
     here = works(folder, claim)
     if here is not None:
@@ -170,13 +140,15 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
     """Touch the claim now and then for as long as the work goes on; at its end it is free at once."""
     over = threading.Event()
 
+    def touch(times: tuple[int, int] | None = None) -> None:
+        """Unless it is another's by now."""
+        with suppress(OSError, Superseded):  # a file system that does not answer for a moment
+            check(folder, claim)
+            os.utime(folder / "claim.json", times)
+
     def beat() -> None:
         while not over.wait(BEAT_SECONDS):
-            with suppress(OSError):  # a file system that does not answer for a moment
-                now = read(folder)
-                if now is None or now.owner != claim.owner:
-                    return
-                os.utime(folder / "claim.json")
+            touch()
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -185,10 +157,7 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        with suppress(OSError):
-            now = read(folder)
-            if now is not None and now.owner == claim.owner:
-                os.utime(folder / "claim.json", (0, 0))
+        touch((0, 0))
 
 
 def works(folder: Path, claim: Claim) -> bool | None:
@@ -222,7 +191,10 @@ def alive(pid: int) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process of this machine began, in ticks; empty where it is gone, or a zombie, which works no more."""
+    """Return when a process of this machine began, in clock ticks since boot; empty where it is gone, or a zombie.
+
+    psutil adds the wall clock's time of boot, which moves when that clock is set: no name for a process.
+    """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -252,10 +224,12 @@ def _reached(folder: Path) -> str:
     return f"epoch {attributes['epoch']} step {attributes['step']}"
 
 
-def _job() -> str:
+def own_job() -> str:
+    """Return the number of the job of a batch system that this process runs in; of an array, of its element."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")
 
 
-def _turn() -> int:
+def own_turn() -> int:
+    """Return how often the job that this process runs in was begun again."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)

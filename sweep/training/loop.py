@@ -162,10 +162,7 @@ class _Run:
             self.wait_seconds += time.monotonic() - began if not isinstance(feed, Resident) else 0.0
             several = max(1, int(self._speed * CALL_SECONDS)) if isinstance(feed, Resident) else 1
             last = min(self.step + several, self._next_point(until))
-            first = not self._speed
             self._call(epoch, last, batch, began)
-            if first:
-                work.start_clock(self.trained)
             work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}")
             if self.step < program.steps:  # at the end of an epoch it is told when the epoch is finished
                 self.tell_point()

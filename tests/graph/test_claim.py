@@ -188,11 +188,12 @@ def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
 
 def test_of_two_that_begin_a_new_task_at_the_same_moment_one_has_it(tmp_path, monkeypatch):
     first = claim.take(tmp_path)
-    monkeypatch.setattr(claim, "read", lambda folder: None)  # it looked a moment before the other wrote
+    later, looks = claim.read, iter([True])  # it looked a moment before the other wrote
+    monkeypatch.setattr(claim, "read", lambda folder: None if next(looks, False) else later(folder))
     with pytest.raises(Busy, match="at this moment"):
         claim.take(tmp_path)
     monkeypatch.undo()
-    assert claim.read(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["claim.json"]
+    assert claim.read(tmp_path) == first and {path.name for path in tmp_path.iterdir()} == {".claim.lock", "claim.json"}
 
 
 def test_of_two_that_find_the_same_claim_dead_one_has_it(tmp_path, monkeypatch):

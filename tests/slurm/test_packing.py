@@ -38,12 +38,12 @@ def rows(**rates: float) -> list[Packing]:
     ],
 )
 def test_the_fewest_at_a_time_that_reach_nearly_the_best_throughput(tmp_path, rates, per_gpu):
-    packing.record(tmp_path, rows(**rates))
+    packing.put_on_record(tmp_path, rows(**rates))
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_gpu == per_gpu
 
 
 def test_as_many_in_a_row_as_make_starting_a_twentieth_and_leave_every_gpu_something(tmp_path):
-    packing.record(tmp_path, rows(n1=100.0, n2=200.0))  # two at a time: a training takes 4 * 1000 / 100 = 40 s
+    packing.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))  # two at a time: a training takes 4 * 1000 / 100 = 40 s
     # 19 s of starting are a twentieth where 361 s are trained: 10 in a row of 2 at a time
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_task == 2 * 10
     assert packing.settled(asked(), tmp_path, 48).cluster.trainings_per_task == 2 * 3  # 8 GPUs
@@ -54,21 +54,21 @@ def test_as_many_in_a_row_as_make_starting_a_twentieth_and_leave_every_gpu_somet
 
 
 def test_without_a_measurement_of_this_network_auto_is_refused(tmp_path):
-    packing.record(tmp_path, [dataclasses.replace(rows(n1=1.0)[0], network="another")])
+    packing.put_on_record(tmp_path, [dataclasses.replace(rows(n1=1.0)[0], network="another")])
     with pytest.raises(Refused, match=r"auto needs a measurement of mobilenet_v2_small 0\.35 on digits, float32"):
         packing.settled(asked(), tmp_path, 10)
     assert packing.settled(asked(Cluster()), tmp_path, 10) == asked(Cluster()), "nothing to settle"
 
 
 def test_a_newer_measurement_replaces_the_older(tmp_path):
-    packing.record(tmp_path, rows(n1=1.0, n2=2.0))
-    packing.record(tmp_path, rows(n2=3.0))
+    packing.put_on_record(tmp_path, rows(n1=1.0, n2=2.0))
+    packing.put_on_record(tmp_path, rows(n2=3.0))
     assert [row.images_per_second for row in packing.measured(tmp_path)] == [1.0, 3.0]
 
 
 def test_auto_alone_carries_as_many_as_share_a_gpu_and_the_gpu_measured_last_decides(tmp_path):
-    packing.record(tmp_path, rows(n1=100.0, n2=200.0))
-    packing.record(tmp_path, [dataclasses.replace(row, hardware="another") for row in rows(n1=100.0, n4=300.0)])
+    packing.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))
+    packing.put_on_record(tmp_path, [dataclasses.replace(row, hardware="another") for row in rows(n1=100.0, n4=300.0)])
     found = packing.settled(asked(Cluster(trainings_per_gpu="auto")), tmp_path, 100).cluster
     assert (found.trainings_per_gpu, found.trainings_per_task) == (4, 4)
 
@@ -78,7 +78,7 @@ def test_a_sweep_with_auto_is_submitted_with_what_was_measured(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.1, cluster)
     assert "auto needs a measurement" in submit(file, home, status=2).stderr
     found = [dataclasses.replace(row, network=network_of(home.experiment)) for row in rows(n1=100.0, n2=200.0)]
-    packing.record(home.pool, found)
+    packing.put_on_record(home.pool, found)
     assert "cells, 4 tasks in 2 elements" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 60)
 

@@ -135,7 +135,7 @@ def test_where_slurm_takes_it_and_a_node_sees_the_folder_all_is_well(slurm, tmp_
     assert {one.state for one in findings.values()} == {"ok"}, findings
     assert "a node sees this folder" in findings["nodes"].found
     monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")
-    assert preflight._nodes(home).state == "wrong"
+    assert preflight._nodes(home)[0] == "wrong"
     until(lambda: not slurm.queue())
 
 

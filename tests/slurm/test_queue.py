@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm import launch, queue
-from slurm.queue import Seen, Silent
+from slurm import queue
+from slurm.queue import Entry, Silent
 from sweep.errors import Refused
 
 
@@ -35,7 +35,7 @@ def test_one_line_can_stand_for_many_waiting_elements(program):
     assert {job: one.state for job, one in seen.items()} == {
         "17_0": "PENDING", "17_1": "PENDING", "17_3": "RUNNING", "17_5": "PENDING",
     }  # fmt: skip
-    assert seen["17_3"] == Seen("17_3", "RUNNING", "None", "node01")
+    assert seen["17_3"] == Entry("17_3", "RUNNING", "None", "node01")
 
 
 def test_accounting_is_asked_about_what_squeue_has_forgotten_and_never_overrules_it(program):
@@ -72,7 +72,7 @@ def test_a_job_does_not_hand_its_own_settings_on(program, monkeypatch):
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
     program("sbatch", "").write_text("#!/bin/sh\nenv\n")
     told = [queue.output(["sbatch"])]
-    with launch.without_own_job():  # where submitit calls sbatch
+    with queue.without_own_job():  # where submitit calls sbatch
         told.append(subprocess.run(["sbatch"], capture_output=True, text=True, check=True).stdout)
     for each in told:
         assert "SLURM_CONF=/somewhere" in each and "SLURM_MEM_PER_NODE" not in each

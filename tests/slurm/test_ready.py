@@ -29,7 +29,7 @@ def test_what_needs_one_that_failed_is_not_to_come(tmp_path):
     ready = Ready(Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,))))
     assert handed_out(ready) == ["dense-seed0"]
     ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
-    assert handed_out(ready) == [] and not ready.left
+    assert handed_out(ready) == [] and not ready.waiting
 
 
 def test_where_a_point_cannot_be_had_what_starts_from_others_goes_on(tmp_path):

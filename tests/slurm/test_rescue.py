@@ -69,11 +69,11 @@ def standing(home, monkeypatch, **seen: str) -> None:
     ended = {}
     for number, (task, name) in enumerate(names.items()):
         tasks = () if task == "masks" else (name,)
-        job = Job(task, "masks" if task == "masks" else "cells", (), "", tasks, (0,) * len(tasks))
-        jobs.record(home, job, str(number), array=False)
+        job = Job(task, "masks" if task == "masks" else "cells", elements=tuple((name,) for name in tasks))
+        jobs.put_on_record(home, job, str(number))
         state = seen.get(task.replace("-", "_").replace(".", "_"), "COMPLETED")
-        ended[str(number)] = queue.Seen(str(number), state)
-    monkeypatch.setattr(rescue.queue, "ask", lambda numbers: {n: ended[n] for n in numbers})
+        ended[str(number)] = queue.Entry(str(number), state)
+    monkeypatch.setattr(queue, "ask", lambda numbers, listed: {n: ended[n] for n in numbers})
 
 
 def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with_it(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm import sbatch
+from slurm import launch, sbatch
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment, check
 from sweep.graph.plan import graph_of
@@ -109,6 +109,42 @@ def test_options_stand_before_the_first_command_where_sbatch_reads_them(part):
     first_command = next(i for i, line in enumerate(lines) if not line.startswith("#"))
     assert all(line.startswith("#SBATCH --") for line in lines[1:first_command])
     assert not any(line.startswith("#SBATCH") for line in lines[first_command:])
+
+
+# ---- the same through submitit
+
+
+@pytest.mark.parametrize("part", ["dense", "cells"])
+def test_what_submitit_sends_asks_slurm_for_what_the_script_asks_for(part, tmp_path, monkeypatch):
+    (tmp_path / "srun").write_text("#!/bin/sh\n")  # submitit looks for it
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    cluster = dataclasses.replace(CLUSTER, options=('--comment="two words"', "--exclusive"))
+    job = next(job for job in chain(asking(cluster, seeds=(0, 1))) if job.part == part)
+    sent = launch.sent(job, tmp_path)
+    for name in (
+        "job-name",
+        "partition",
+        "account",
+        "qos",
+        "gres",
+        "mem",
+        "cpus-per-task",
+        "time",
+        "signal",
+        "comment",
+    ):
+        assert shlex.split(option(sent, name) or "?") == shlex.split(option(job.text, name) or "!"), name
+    assert {"--exclusive", "--requeue", "--nodes=1", "--open-mode=append"} <= set(options(sent))
+    assert work(sent).index("trap '' USR1 USR2") < work(sent).index("module load cuda")
+
+
+def test_a_trial_of_a_search_is_told_its_own_number_whatever_submitit_calls_it():
+    job = sbatch.tuning(asking(), FOLDER, [2, 5])
+    assert option(job.text, "array") == "2,5%2"
+    tasks = launch._tasks(job, FOLDER)
+    assert [task.command.partition("; ")[0] for task in tasks] == [f"export SLURM_ARRAY_TASK_ID={i}" for i in (2, 5)]
+    assert [Path(task.log).name for task in tasks] == ["small-tune-2.out", "small-tune-5.out"]
 
 
 # ---- the cluster section
