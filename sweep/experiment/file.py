@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
-import math
 import re
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
 
 from sweep.errors import Refused, brief, cut
-from sweep.experiment.checks import check
-from sweep.experiment.fields import Experiment
-from sweep.experiment.method import Method, method
-from sweep.experiment.point import Point, point
+from sweep.experiment.fields import Experiment, plain
 
 MOST_CHARACTERS = 131_072  # of an experiment file: some ten thousand seeds or quantiles, read within seconds
 MOST_NESTED, MOST_ALIASES = 20, 100
-WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # values that are written as a word
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
+    """Return the experiment in a YAML file, `recipe.epochs=30` overrides applied. Raise Refused with all mistakes."""
+    from sweep.experiment.reading import read
+
     try:
         with open(path, encoding="utf-8") as f:
             text = f.read(MOST_CHARACTERS + 1)
@@ -44,14 +38,20 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     for override in overrides:
         _set(raw, override)
     try:
-        experiment: Experiment = convert(Experiment, raw, "")
-        check(experiment)
+        experiment = read(raw)
         if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
                           "experiment that can be read again from its results")  # fmt: skip
     except Refused as error:
-        raise Refused(f"{path}: {error}") from None
+        raise Refused("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from None
     return experiment
+
+
+def check(experiment: Experiment) -> None:
+    """Raise Refused with every mistake in an experiment that was made in Python."""
+    from sweep.experiment.reading import read
+
+    read(plain(experiment))
 
 
 class _Loader(yaml.SafeLoader):
@@ -88,6 +88,7 @@ class _Loader(yaml.SafeLoader):
             if key.value in seen:
                 raise Refused(f"{where}: the key {brief(key.value)} stands there twice, expected once")
             seen.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
 
 
@@ -114,7 +115,7 @@ def read_yaml(text: str) -> Any:
 
 def dump(experiment: Experiment) -> str:
     """The complete experiment as YAML; loading it gives an equal one."""
-    return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
+    return yaml.safe_dump(plain(experiment), sort_keys=False, width=120)
 
 
 SEAL = "# checksum "
@@ -142,80 +143,15 @@ def _checksum(text: str) -> str:
 
 def dump_changes(experiment: Experiment) -> str:
     """The same without what is as by default."""
-    default = _plain(Experiment(experiment.name))
+    default = plain(Experiment(experiment.name))
     changed: dict[str, Any] = {"name": experiment.name}
-    for key, value in _plain(experiment).items():
+    for key, value in plain(experiment).items():
         if isinstance(value, dict):
             changed[key] = {name: inside for name, inside in value.items() if inside != default[key][name]}
         elif value != default[key]:
             changed[key] = value
     changed = {key: value for key, value in changed.items() if value}
     return yaml.safe_dump(changed, sort_keys=False, width=120)
-
-
-def convert(kind: Any, value: Any, where: str) -> Any:
-    """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
-    if kind in WORDS:
-        try:
-            return WORDS[kind](value)
-        except Refused as error:
-            raise Refused(f"{where}: {error}") from None
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise _wrong(where, value, "a section with keys " + _some([f.name for f in dataclasses.fields(kind)]))
-        hints = get_type_hints(kind)
-        for key in value:
-            if key not in hints:
-                raise Refused(f"{cut(_join(where, _shown(key)))}: no such key{suggestion(str(key), hints)}")
-        return kind(**{key: convert(hints[key], v, _join(where, key)) for key, v in value.items()})  # type: ignore[operator]
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise _wrong(where, value, "a list")
-        return tuple(convert(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if get_origin(kind) is Union:  # a number, or a word instead of it
-        number, word = get_args(kind)
-        if isinstance(value, str) and value not in get_args(word):
-            raise _wrong(where, value, f"a number or {', '.join(get_args(word))}")
-        return convert(word if isinstance(value, str) else number, value, where)
-    if get_origin(kind) is Literal:
-        allowed = get_args(kind)
-        # YAML 1.1 reads a bare on or off as a boolean
-        value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-        if value not in allowed:
-            raise _wrong(where, value, f"one of {', '.join(allowed)}")
-        return value
-    if kind is str and value is False:
-        value = "off"  # data.cache: off; YAML 1.1 reads it as a boolean
-    if kind is str and where.startswith("cluster.") and isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)  # a partition, an account or minutes may be a number
-    if kind is int and isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value):
-        value = int(value)  # 030 is 30
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
-            value = float(value.encode("ascii") if isinstance(value, str) else value)
-        except (ValueError, OverflowError):
-            raise _wrong(where, value, "a number") from None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise _wrong(where, value, names[kind])
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong(where, value, "a number")
-    return value + 0.0 if kind is float else value  # -0.0 would give another name to what 0.0 asks
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, or the list of what there is."""
-    known = list(known)
-    if not known:
-        return ""
-    similar = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {similar[0]}?" if similar else f"; there are {_some(known)}"
-
-
-def _some(names: list[str]) -> str:
-    """As many as fit in a line."""
-    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
 
 
 def _set(raw: dict[str, Any], override: str) -> None:
@@ -227,32 +163,10 @@ def _set(raw: dict[str, Any], override: str) -> None:
     for section in sections:
         at = at.setdefault(section, {})
         if not isinstance(at, dict):
-            raise Refused(f"{brief(override)}: {_shown(section)} is not a section")
+            raise Refused(f"{brief(override)}: {brief(section)} is not a section")
     try:
         at[last] = read_yaml(text)
     except (yaml.YAMLError, ValueError):
         raise Refused(f"{brief(override)}: the value is not YAML") from None
     except Refused as error:
         raise Refused(f"{brief(override)}: {error}") from None
-
-
-def _plain(part: Any) -> Any:
-    if type(part) in WORDS:
-        return str(part)
-    if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
-        return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
-    return [_plain(one) for one in part] if isinstance(part, tuple) else part
-
-
-def _shown(key: object) -> str:
-    """Return a key as it stands there, or escaped if it would not stay in its line."""
-    return str(key) if str(key).isprintable() else brief(key)
-
-
-def _join(where: str, key: object) -> str:
-    return f"{where}.{key}" if where else str(key)
-
-
-def _wrong(where: str, value: object, right: str) -> Refused:
-    """The value is cut short before it is written out: an alias may stand for a billion of them."""
-    return Refused(f"{where}: received {brief(value)}, expected {right}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Annotated
+
+from sweep.experiment.forms import Form, Mistake
 
 _FIELDS = {
     "partition": "cluster.partition",
@@ -41,22 +44,31 @@ REFUSED = {name: f"{field} instead" for name, field in _FIELDS.items()} | {
 }
 
 
-def right_instead(option: str) -> str:
-    """Return what would be right instead of an option of sbatch, or nothing if the option may be given.
+_WRITTEN, _RIGHT = r"^--([a-z][a-z-]*)(=[^\x00-\x1f\x7f]+)?$", "--name or --name=value, as in --constraint=a100"
 
-    >>> right_instead("--constraint=a100"), right_instead("--mem-per-gpu=8G"), right_instead("--time-min=5")
-    ('', '', '')
-    >>> right_instead("--dep=singleton")
-    'nothing: jobs wait for what they need (--dependency)'
+
+def option(text: str) -> str:
+    """Return an option of sbatch if it may be given. Raise Mistake with what would be right instead.
+
+    >>> option("--constraint=a100"), option("--mem-per-gpu=8G"), option("--time-min=5")
+    ('--constraint=a100', '--mem-per-gpu=8G', '--time-min=5')
+    >>> option("--dep=singleton")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sweep...Mistake: received '--dep=singleton', expected nothing: jobs wait for what they need (--dependency)
     """
     try:
-        one_word = len(shlex.split(option)) == 1
+        one_word = len(shlex.split(text)) == 1
     except ValueError:  # a quotation that is not closed
         one_word = False
-    found = re.fullmatch(r"--([a-z][a-z-]*)(=.+)?", option)
+    found = re.fullmatch(_WRITTEN, text)
     if not found or not one_word:
-        return "--name or --name=value, as in --constraint=a100, with quotes around a value that has spaces"
-    name = found[1]
+        raise Mistake(text, f"{_RIGHT}, with quotes around a value that has spaces")
     # sbatch takes the beginning of a name for the name
-    meant = name if name in REFUSED else next((full for full in REFUSED if full.startswith(name)), "")
-    return f"{REFUSED[meant]} (--{meant})" if meant else ""
+    meant = found[1] if found[1] in REFUSED else next((full for full in REFUSED if full.startswith(found[1])), "")
+    if meant:
+        raise Mistake(text, f"{REFUSED[meant]} (--{meant})")
+    return text
+
+
+_JSON = {"pattern": _WRITTEN, "not": {"pattern": f"^--({'|'.join(REFUSED)})(=|$)"}}
+Option = Annotated[str, Form(None, _RIGHT, _JSON, check=option, strict=True)]

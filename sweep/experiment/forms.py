@@ -1,0 +1,119 @@
+"""How values are written in an experiment file, as types for pydantic, which is loaded only where one is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from sweep.errors import Refused, brief
+
+
+class Mistake(Refused, ValueError):
+    """A value that cannot be used, as an error that pydantic collects."""
+
+    def __init__(self, received: object, right: str) -> None:
+        super().__init__(f"received {brief(received)}, expected {right}")
+
+
+class Form:
+    """How a value is written. `read` makes it of what stands in the file, before its type is checked, and `check` looks
+    at it afterwards; either may raise Mistake. `limits` are those of the type, as pydantic calls them. `words` say what
+    would be right. `json` is what the JSON Schema has besides, or, if it has anyOf or enum, instead.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Any], Any] | None = None,
+        words: str = "",
+        json: dict[str, Any] | None = None,
+        check: Callable[[Any], Any] | None = None,
+        **limits: Any,
+    ) -> None:
+        self.read, self.check, self.limits = read, check, limits
+        self.json = (json or {}) | ({"title": words} if words else {})
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = innermost = handler(source)
+        while "schema" in innermost:  # the limits are those of the type, not of how it is read
+            innermost = innermost["schema"]
+        innermost.update(self.limits)
+        if self.read:
+            schema = core_schema.no_info_before_validator_function(self.read, schema)
+        return core_schema.no_info_after_validator_function(self.check, schema) if self.check else schema
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return ({} if {"anyOf", "enum"} & self.json.keys() else handler(schema)) | self.json
+
+
+def among(registry: Iterable[str]) -> Form:
+    """Return the form of a word out of a registry."""
+    words = list(registry)
+
+    def check(value: str) -> str:
+        if value not in words:
+            raise Mistake(value, f"one of {', '.join(words)}")
+        return value
+
+    return Form(json={"enum": words}, check=check)
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise Mistake([str(value) for value in values], "each value once")
+    return values
+
+
+def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise Mistake([], "at least one")
+    return values
+
+
+def _whole(value: Any) -> Any:
+    """Return 30 for 030, which is read as text, because an account may be 0123."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value) else value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
+        number = float(value.encode("ascii") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return value
+    return number + 0.0  # -0.0 would give another name to what 0.0 asks
+
+
+def _word(value: Any) -> Any:
+    """Return the word for on or off, which YAML 1.1 reads as a boolean."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _counted(value: Any) -> Any:
+    """Return text for a number: a partition, an account and minutes may be one."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+ONCE = Form(json={"uniqueItems": True}, check=_once)  # of a list: no value twice
+SOME = Form(json={"minItems": 1}, check=_some)  # of a list: not empty
+_NAME = r"^[\p{L}\p{N}_+][\p{L}\p{N}_.+-]*$"
+_TIME = "^(N|(N-)?N(:N){1,2}|N-N)?$".replace("N", "[0-9]{1,9}")
+_COUNTED: Any = {"read": _counted, "json": {"type": ["string", "integer"]}, "strict": True}
+
+Flag = Annotated[bool, Form(strict=True)]
+Whole = Annotated[int, Form(_whole, strict=True)]
+Count = Annotated[Whole, Form(ge=1)] | Literal["auto"]
+Number = Annotated[float, Form(_number, strict=True, allow_inf_nan=False)]
+Text = Annotated[str, Form(_word, strict=True)]
+Line = Annotated[Text, Form(None, "one line of text, without control characters", pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[Text, Form(None, "text of letters, digits, - and _, not first -: it names a folder", pattern=_NAME)]
+Switch = Annotated[Literal["auto", "on", "off"], Form(_word)]
+Site = Annotated[
+    str, Form(words="one word of letters, digits and _ . , : @ + -", pattern="^[A-Za-z0-9_.,:@+-]*$", **_COUNTED)
+]
+Time = Annotated[str, Form(words="minutes, H:M:S or D-H:M:S", pattern=_TIME, **_COUNTED)]
+Memory = Annotated[str, Form(words="a size as SLURM writes it, such as 32G", pattern="^[0-9]{1,9}[KMGT]?$", **_COUNTED)]
