@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from sweep.errors import brief
+from sweep.errors import brief, cut
 from sweep.experiment.fields import Experiment, Prune, plain
 from sweep.experiment.point import END, Point
 from sweep.experiment.sources import SOURCES
@@ -29,7 +29,8 @@ class Rule:
         values = [attrgetter(field)(experiment) for field in fields]
         if self.holds(*values):
             return []
-        return [f"{fields[0]}: received {brief(plain(values[0]))}, expected {self.right.format(*map(plain, values))}"]
+        right = self.right.format(*(cut(str(plain(value))) for value in values))
+        return [f"{fields[0]}: received {brief(plain(values[0]))}, expected {right}"]
 
     def reads(self, others: Iterable[str]) -> bool:
         """Whether one of the fields is one of the others, is a part of it or has it as a part."""
@@ -47,9 +48,8 @@ def _trains_what_it_prunes(rewind: tuple[Point, ...], prune: Prune) -> bool:
     return bool(rewind or prune.lr_rewind or prune.finetune or unstable) or not _prunes(prune)
 
 
-def _prunes_in_every_round(share: float, prune: Prune) -> bool:
-    each = prune.each_quantile
-    return not share or (len(set(each)) == len(each) and max(each) < 1)
+def _apart(quantiles: tuple[float, ...]) -> bool:
+    return len(set(quantiles)) == len(quantiles) and max(quantiles) < 1
 
 
 def _ends_before(points: Iterable[Point], epochs: int) -> bool:
@@ -115,8 +115,8 @@ RULES = (
          lambda quantiles, rounds: rounds == 1 or list(quantiles) == sorted(quantiles), "rising from round to round"),
     Rule("prune.share prune.rounds", lambda share, rounds: not share or rounds > 1,
          "with it prune.rounds above 1; 0 = off"),
-    Rule("prune.share prune", _prunes_in_every_round,
-         "one that prunes some, and leaves some, in each of {1[rounds]} rounds (to a millionth of the weights)"),
+    Rule("prune.share prune.rounds prune", lambda share, rounds, prune: not share or _apart(prune.each_quantile),
+         "one that prunes some, and leaves some, in each of {1} rounds (to a millionth of the weights)"),
     *(Rule(f"prune.{name} recipe.epochs", _ends_before, "points of training before epoch {1} (recipe.epochs)")
       for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability")),
     Rule("prune.methods recipe.epochs",
@@ -125,11 +125,8 @@ RULES = (
     Rule("prune.finetune recipe.schedule",
          lambda points, schedule: not points or schedule in ("constant", "step", "exponential"),
          "a schedule whose last rate is not 0 (recipe.schedule is {1})"),
-    *(Rule(f"prune.{name} prune", lambda asked, prune: set(asked) <= set(prune.each_quantile) or prune.share,
-           "some of prune.quantiles") for name in ("control_quantiles", "instability_quantiles")),
-    *(Rule(f"prune.{name} prune.each_quantile prune",
-           lambda asked, each, prune: set(asked) <= set(each) or not prune.share, "some of {1}, one a round")
-      for name in ("control_quantiles", "instability_quantiles")),
+    *(Rule(f"prune.{name} prune.each_quantile prune", lambda asked, each, prune: set(asked) <= set(each),
+           "some of {1}: what is pruned at") for name in ("control_quantiles", "instability_quantiles")),
     Rule("prune.control_rewind prune.rewind", lambda asked, rewind: set(asked) <= set(rewind), "some of prune.rewind"),
     Rule("prune.instability prune",
          lambda points, prune: prune.rounds == 1 or not prune.instability_quantiles or set(points) <= set(prune.rewind),

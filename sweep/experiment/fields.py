@@ -115,7 +115,7 @@ class Recipe(Section):
     checkpoint_minutes: Number = circumstance(10.0, "besides one at every epoch end", gt=0)
 
 
-_SHARE = Form(None, "a number, 0 up to, not including, 1 (0.9 = 90 % of the weights go)", ge=0, lt=1)
+_SHARE = Form(None, "a number, at least 0, below 1 (0.9 = 90 % of the weights go)", ge=0, lt=1)
 Quantiles = Annotated[tuple[Annotated[Number, _SHARE], ...], ONCE]
 Thresholds = Annotated[tuple[Annotated[Number, Form(ge=0)], ...], ONCE]
 Controls = Annotated[tuple[Annotated[str, among(CONTROLS)], ...], ONCE]

@@ -24,20 +24,19 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     try:
         with open(path, encoding="utf-8") as f:
             text = f.read(MOST_CHARACTERS + 1)
-        raw = read_yaml(text)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, thousands of digits
-        raise Refused(f"{path}: not YAML: {cut(' '.join(str(error).split()))}") from None
-    except Refused as error:
-        raise Refused(f"{path}: {error}") from None
-    if not isinstance(raw, dict):
-        raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
-    _refuse_edited(text, path)
-    raw.setdefault("name", path.stem)
-    for override in overrides:
-        _set(raw, override)
+    except ValueError as error:
+        raise Refused(f"{path}: not YAML: {cut(str(error))}") from None
+    given = [_parsed(override) for override in overrides]
     try:
+        raw = read_yaml(text)
+        if not isinstance(raw, dict):
+            raise Refused("expected sections such as model:, data:, recipe:, prune:")
+        _refuse_edited(text, path)
+        raw.setdefault("name", path.stem)
+        for keys, value in given:
+            _set(raw, keys, value)
         experiment = read(raw)
         if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
@@ -107,10 +106,13 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """Return what the text says as YAML. Raise Refused if it is more than an experiment may have, before it is read."""
+    """Return what the text says as YAML. Raise Refused if it is none, or more than an experiment may have."""
     if len(text) > MOST_CHARACTERS:
         raise Refused(f"more than {MOST_CHARACTERS:,} characters, expected an experiment file")
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of thousands of digits
+        raise Refused(f"not YAML: {cut(' '.join(str(error).split()))}") from None
 
 
 def dump(experiment: Experiment) -> str:
@@ -130,10 +132,10 @@ def record(experiment: Experiment) -> str:
 def _refuse_edited(text: str, path: Path) -> None:
     above, seal, rest = text.rpartition(SEAL)
     if not seal and path.name == "experiment.yaml" and (path.parent.parent / "trainings").is_dir():
-        raise Refused(f"{path}: without the checksum at its end, so cut off, edited or of an earlier version; bring it "
+        raise Refused("without the checksum at its end, so cut off, edited or of an earlier version; bring it "
                       "back from a copy, or delete it and run your own experiment file again")  # fmt: skip
     if seal and rest.split()[:1] != [_checksum(above)]:
-        raise Refused(f"{path}: edited since it was written, so not what its results were trained with; take that "
+        raise Refused("edited since it was written, so not what its results were trained with; take that "
                       "back and give key.sub=value instead, or take out the last line of your own copy")  # fmt: skip
 
 
@@ -142,31 +144,28 @@ def _checksum(text: str) -> str:
 
 
 def dump_changes(experiment: Experiment) -> str:
-    """The same without what is as by default."""
-    default = plain(Experiment(experiment.name))
-    changed: dict[str, Any] = {"name": experiment.name}
-    for key, value in plain(experiment).items():
-        if isinstance(value, dict):
-            changed[key] = {name: inside for name, inside in value.items() if inside != default[key][name]}
-        elif value != default[key]:
-            changed[key] = value
-    changed = {key: value for key, value in changed.items() if value}
-    return yaml.safe_dump(changed, sort_keys=False, width=120)
+    """Return the experiment as YAML without what is as by default."""
+
+    def changed(now: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+        other = {key: value for key, value in now.items() if value != default[key]}
+        return {key: changed(v, default[key]) if isinstance(v, dict) else v for key, v in other.items()}
+
+    return yaml.safe_dump(changed(plain(experiment), plain(Experiment())), sort_keys=False, width=120)
 
 
-def _set(raw: dict[str, Any], override: str) -> None:
+def _parsed(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     if not equals:
         raise Refused(f"{brief(override)}: expected key.sub=value, such as recipe.epochs=30")
-    *sections, last = key.split(".")
-    at = raw
-    for section in sections:
-        at = at.setdefault(section, {})
-        if not isinstance(at, dict):
-            raise Refused(f"{brief(override)}: {brief(section)} is not a section")
     try:
-        at[last] = read_yaml(text)
-    except (yaml.YAMLError, ValueError):
-        raise Refused(f"{brief(override)}: the value is not YAML") from None
+        return key.split("."), read_yaml(text)
     except Refused as error:
         raise Refused(f"{brief(override)}: {error}") from None
+
+
+def _set(raw: Any, keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        raw = raw.setdefault(key, {})
+        if not isinstance(raw, dict):
+            raise Refused(f"{'.'.join(keys)}: {brief(key)} is not a section")
+    raw[keys[-1]] = value

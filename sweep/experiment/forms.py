@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from sweep.errors import Refused, brief
 
+Reads = Callable[[Any], Any] | None
+
 
 class Mistake(Refused, ValueError):
     """A value that cannot be used, as an error that pydantic collects."""
@@ -23,12 +25,7 @@ class Form:
     """
 
     def __init__(
-        self,
-        read: Callable[[Any], Any] | None = None,
-        words: str = "",
-        json: dict[str, Any] | None = None,
-        check: Callable[[Any], Any] | None = None,
-        **limits: Any,
+        self, read: Reads = None, words: str = "", json: Any = None, check: Reads = None, **limits: Any
     ) -> None:
         self.read, self.check, self.limits = read, check, limits
         self.json = (json or {}) | ({"title": words} if words else {})

@@ -98,7 +98,7 @@ def words(part: dict[str, Any]) -> str:
     """Return what may stand in a place, for its part of the JSON Schema.
 
     >>> words({"type": "integer", "minimum": 1, "maximum": 9}), words({"type": "number", "exclusiveMinimum": 0})
-    ('a whole number, 1 to 9', 'a number, more than 0')
+    ('a whole number, at least 1, at most 9', 'a number, more than 0')
     """
     if "properties" in part:
         return f"a section with keys {some(list(part['properties']))}"
@@ -116,17 +116,8 @@ def words(part: dict[str, Any]) -> str:
             f": {words(part['items'])}"
         )
     kind = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
-    return kind[part["type"]] + _limits(part)
-
-
-def _limits(part: dict[str, Any]) -> str:
-    least, above = part.get("minimum"), part.get("exclusiveMinimum")
-    most, below = part.get("maximum"), part.get("exclusiveMaximum")
-    if least is not None:
-        return f", {least} " + (
-            f"to {most}" if most is not None else f"up to, not including, {below}" if below is not None else "or more"
-        )
-    return (f", more than {above}" if above is not None else "") + (f", at most {most}" if most is not None else "")
+    limits = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "below"}
+    return kind[part["type"]] + "".join(f", {word} {part[key]}" for key, word in limits.items() if key in part)
 
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import Refused
-from sweep.experiment import Experiment, Model, check
+from sweep.experiment import Experiment, Model, Prune, Recipe, check
 from sweep.experiment.file import load, record
 from sweep.work.fitting import fitting
 from tests.experiment.conftest import SMALL
@@ -89,7 +89,7 @@ REFUSED_OVERRIDES = {
     ),
     "larger than any image": (
         "data.image_size=1000000",
-        "data.image_size: received 1000000, expected a whole number, 0 to",
+        "data.image_size: received 1000000, expected a whole number, at",
     ),
     "more images than memory": (
         "data={name: synthetic, classes: 2, images: 100000000000, image_size: 8, validation: 1}",
@@ -99,15 +99,15 @@ REFUSED_OVERRIDES = {
     "more rounds than anyone": ("prune={rounds: 1000000, share: 0.2}", "prune.rounds: received 1000000, expected a"),
     "quantile of 1": (
         "prune.quantiles=[1.0]",
-        "prune.quantiles[0]: received 1.0, expected a number, 0 up to, not including, 1",
+        "prune.quantiles[0]: received 1.0, expected a number, at least 0, below 1",
     ),
-    "quantile below 0": ("prune.quantiles=[-0.1]", "prune.quantiles[0]: received -0.1, expected a number, 0 up to"),
-    "quantile in percent": ("prune.quantiles=[90]", "prune.quantiles[0]: received 90.0, expected a number, 0 up to"),
+    "quantile below 0": ("prune.quantiles=[-0.1]", "prune.quantiles[0]: received -0.1, expected a number, at least 0"),
+    "quantile in percent": ("prune.quantiles=[90]", "prune.quantiles[0]: received 90.0, expected a number, at least 0"),
     "same quantile twice": (
         "prune.quantiles=[0.5, 0.50]",
         "prune.quantiles: received ['0.5', '0.5'], expected each value",
     ),
-    "threshold below 0": ("prune.thresholds=[-1]", "prune.thresholds[0]: received -1.0, expected a number, 0 or more"),
+    "threshold below 0": ("prune.thresholds=[-1]", "prune.thresholds[0]: received -1.0, expected a number, at least 0"),
     "rewind past the end": (
         "prune.rewind=[4ep]",
         "prune.rewind: received ['4ep'], expected points of training before epoch 4",
@@ -132,11 +132,11 @@ REFUSED_OVERRIDES = {
     ),
     "control elsewhere": (
         "prune={quantiles: [0.5], controls: [fresh], control_quantiles: [0.7]}",
-        "expected some of prune.quantiles",
+        "expected some of [0.5]: what is pruned at",
     ),
     "control between rounds": (
         "prune={rounds: 4, share: 0.2, controls: [shuffled], control_quantiles: [0.49]}",
-        "prune.control_quantiles: received [0.49], expected some of [0.2, 0.36, 0.488, 0.5904], one a round",
+        "prune.control_quantiles: received [0.49], expected some of [0.2, 0.36, 0.488, 0.5904]",
     ),
     "unstable elsewhere": (
         "prune={rounds: 2, share: 0.2, rewind: [0], instability: [1ep], instability_quantiles: [0.36]}",
@@ -147,18 +147,18 @@ REFUSED_OVERRIDES = {
         "expected some of prune.rewind",
     ),
     "duplicate seeds": ("seeds=[1, 1]", "seeds: received ['1', '1'], expected each value once"),
-    "negative seed": ("seeds=[-1]", "seeds[0]: received -1, expected a whole number, 0 to 2147483647"),
+    "negative seed": ("seeds=[-1]", "seeds[0]: received -1, expected a whole number, at least 0, at most 2147483647"),
     "no seed": ("seeds=[]", "seeds: received [], expected at least one"),
-    "no epoch": ("recipe.epochs=0", "recipe.epochs: received 0, expected a whole number, 1 to 10000000"),
+    "no epoch": ("recipe.epochs=0", "recipe.epochs: received 0, expected a whole number, at least 1, at most 10000000"),
     "warm-up to the end": ("recipe.warmup_epochs=4", "recipe.warmup_epochs: received 4.0, expected less than 4 epochs"),
     "milestones without steps": ("recipe.milestones=[1]", "recipe.milestones: received [1], expected epochs where"),
     "steps without milestones": ("recipe.schedule=step", "recipe.milestones: received [], expected epochs where"),
     "milestones that fall": ("recipe={epochs: 4, schedule: step, milestones: [3, 1]}", "expected rising epochs"),
     "momentum of 1": (
         "recipe.momentum=1",
-        "recipe.momentum: received 1.0, expected a number, 0 up to, not including, 1",
+        "recipe.momentum: received 1.0, expected a number, at least 0, below 1",
     ),
-    "weight growth": ("recipe.weight_decay=-1", "recipe.weight_decay: received -1.0, expected a number, 0 or more"),
+    "weight growth": ("recipe.weight_decay=-1", "recipe.weight_decay: received -1.0, expected a number, at least 0"),
     "half a resizing": ("recipe.first_size=16", "recipe.first_size: received 16, expected recipe.full_size_epoch"),
     "stop without validation": ("data={name: digits}", "recipe.stop_at: received 0.9, expected data.validation above"),
     "classes of real data": ("data.classes=3", "data.classes: received 3, expected nothing"),
@@ -186,7 +186,7 @@ REFUSED_OVERRIDES = {
     ),
     "share of all": (
         "prune={rounds: 2, share: 1}",
-        "prune.share: received 1.0, expected a number, 0 up to, not including, 1",
+        "prune.share: received 1.0, expected a number, at least 0, below 1",
     ),
     "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected with it prune.rounds above 1"),
     "no rate to tune at": ("prune.finetune=[2ep]", "expected a schedule whose last rate is not 0 (recipe.schedule is"),
@@ -209,7 +209,7 @@ REFUSED_OVERRIDES = {
     "memory in words": ("cluster.memory_per_gpu=lots", "cluster.memory_per_gpu: received 'lots', expected a size"),
     "resizing from below nothing": (
         "recipe={epochs: 4, first_size: -1, full_size_epoch: 2}",
-        "recipe.first_size: received -1, expected a whole number, 0 to 4096",
+        "recipe.first_size: received -1, expected a whole number, at least 0, at most 4096",
     ),
     "resizing beyond the end": (
         "recipe={epochs: 4, first_size: 4, full_size_epoch: 4}",
@@ -217,7 +217,7 @@ REFUSED_OVERRIDES = {
     ),
     "resizing before the beginning": (
         "recipe={epochs: 4, first_size: 4, full_size_epoch: -3}",
-        "recipe.full_size_epoch: received -3, expected a whole number, 0 or more",
+        "recipe.full_size_epoch: received -3, expected a whole number, at least 0",
     ),
     "scaled from a batch of 400 digits": (f"recipe.reference_batch=1{'0' * 400}", "recipe.reference_batch: received 1"),
     "pruned and not trained": ("prune.rewind=[]", "prune.rewind: received [], expected points to train what is pruned"),
@@ -275,7 +275,7 @@ REFUSED_OVERRIDES = {
     "an account with a quotation": ("cluster.account=a'b", 'cluster.account: received "a\'b", expected one word'),
     "warned a day before": (
         "cluster.warning_seconds=86400",
-        "cluster.warning_seconds: received 86400, expected a whole number, 1 to 65535",
+        "cluster.warning_seconds: received 86400, expected a whole number, at least 1, at most 65535",
     ),
     "a path of two lines": ('data.path="a\\nb"', "data.path: received 'a\\nb', expected one line of text"),
     "a project without end": ('track.project="a\\0b"', "track.project: received 'a\\x00b', expected one line of text"),
@@ -302,6 +302,51 @@ def test_a_wrong_value_is_refused_with_its_place_in_one_line(written, override, 
     said = refusal(lambda: written(text, override))
     assert message in said
     assert "small.yaml: " in said
+
+
+FIVE = """
+model: {name: resnet21}
+data: {name: digits, validation: 10, pad: -1}
+recipe: {epochs: 4, batch: 8, momentun: 0.9, norm_images: 3}
+prune: {quantiles: [0.5], rewind: [0, 4ep]}
+"""
+LINES = [
+    "model.name: received 'resnet21', expected one of mobilenet_v2",
+    "data.pad: received -1, expected a whole number, at least 0, at most 1024",
+    "recipe.momentun: no such key; did you mean momentum?",
+    "recipe.norm_images: received 3, expected 0 (the whole batch) or a divisor of recipe.batch (8)",
+    "prune.rewind: received ['0', '4ep'], expected points of training before epoch 4",
+]
+
+
+def test_a_file_with_five_mistakes_gets_five_lines(written, tmp_path):
+    with pytest.raises(Refused) as caught:
+        written(FIVE)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 5
+    assert all(line.startswith(f"{tmp_path / 'small.yaml'}: {said}") for line, said in zip(lines, LINES, strict=True))
+
+
+def test_rules_do_not_guess_what_a_wrong_value_was_meant_to_be(written):
+    text = SMALL.replace("rewind: [0, 2ep]", "rewind: [0, 40ep]")  # beyond the epochs by default, too
+    for wrong in ("epochs: many", "epoch: 50"):
+        said = refusal(lambda wrong=wrong: written(text.replace("epochs: 4", wrong)))
+        assert f"recipe.{wrong.partition(':')[0]}: " in said
+
+
+def test_a_value_that_is_neither_of_two_types_is_one_mistake(written):
+    said = refusal(lambda: written(SMALL, "cluster.trainings_per_gpu=0"))
+    assert said.endswith("received 0, expected a whole number, at least 1, or auto")
+
+
+def test_what_is_made_in_python_is_checked_alike():
+    with pytest.raises(Refused) as caught:
+        check(Experiment("x", recipe=Recipe(epochs=0, norm_images=3), prune=Prune(quantiles=(0.5, 0.5))))
+    assert str(caught.value).split("\n") == [
+        "recipe.epochs: received 0, expected a whole number, at least 1, at most 10000000",
+        "prune.quantiles: received ['0.5', '0.5'], expected each value once",
+        "recipe.norm_images: received 3, expected 0 (the whole batch) or a divisor of recipe.batch (128)",
+    ]
 
 
 def test_images_smaller_than_the_first_of_a_resizing_are_refused(written):
@@ -384,14 +429,14 @@ def test_another_option_is_taken_as_it_is(written, option):
 
 REFUSED_FORMS = {
     "no equals sign": ("recipe.epochs", "'recipe.epochs': expected key.sub=value, such as recipe.epochs=30"),
-    "bad value": ("seeds=[1, 2", "'seeds=[1, 2': the value is not YAML"),
-    "inside a value": ("recipe.epochs.more=3", "'recipe.epochs.more=3': 'epochs' is not a section"),
+    "bad value": ("seeds=[1, 2", "'seeds=[1, 2': not YAML: while parsing"),
+    "inside a value": ("recipe.epochs.more=3", "recipe.epochs.more: 'epochs' is not a section"),
 }
 
 
 @pytest.mark.parametrize(("override", "message"), REFUSED_FORMS.values(), ids=REFUSED_FORMS)
 def test_a_malformed_override_is_refused_with_its_text(written, override, message):
-    assert refusal(lambda: written(SMALL, override)) == message
+    assert message in refusal(lambda: written(SMALL, override))
 
 
 REFUSED_FILES = {
