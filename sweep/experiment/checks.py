@@ -62,11 +62,6 @@ def _few_enough(seeds: tuple[int, ...], prune: Prune) -> bool:
     return len(seeds) * len(prune.methods) * levels * places * (1 + len(prune.controls)) <= 10**6
 
 
-def _warns_in_time(warning: int, limit: str) -> bool:
-    seconds = seconds_of(limit)
-    return seconds is None or warning < seconds
-
-
 RULES = (
     Rule("name", lambda name: name not in RESERVED,
          f"another name: {', '.join(RESERVED)} hold what experiments share"),
@@ -87,7 +82,7 @@ RULES = (
     Rule("recipe.warmup_epochs recipe.epochs", lambda warmup, epochs: warmup < epochs, "less than {1} epochs"),
     Rule("recipe.milestones recipe.schedule", lambda found, schedule: bool(found) == (schedule == "step"),
          "epochs where schedule is step, nothing elsewhere"),
-    Rule("recipe.milestones", lambda found: list(found) == sorted({*found} - {0}), "rising epochs, 1 or more"),
+    Rule("recipe.milestones", lambda found: [0, *found] == sorted({0, *found}), "rising epochs, 1 or more"),
     Rule("recipe.milestones recipe.epochs", lambda found, epochs: max(found, default=0) < epochs, "less than {1}"),
     Rule("recipe.stop_at data.validation", lambda stop, images: not stop or images,
          "data.validation above 0 to measure it on"),
@@ -149,7 +144,7 @@ RULES = (
          "at most cluster.trainings_per_task ({1}): they are trainings of one array element"),
     Rule("cluster.trainings_per_gpu cluster.gpus_per_cell", lambda each, gpus: each == 1 or gpus == 1,
          "1 where a training has several GPUs (cluster.gpus_per_cell is {1})"),
-    *(Rule(f"cluster.warning_seconds cluster.{name}", _warns_in_time,
+    *(Rule(f"cluster.warning_seconds cluster.{name}", lambda warning, limit: not limit or warning < seconds_of(limit),
            f"less than cluster.{name} ({{1}}): else a task is warned before it begins")
       for name in ("time_limit", "dense_time_limit")),
     Rule("cluster.gpus_per_cell cluster.gpus_per_node", lambda cell, node: node % cell == 0,
@@ -167,10 +162,5 @@ def seconds_of(limit: str) -> int | None:
         return None
     days, dash, rest = limit.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
-    if dash:  # days-hours[:minutes[:seconds]]
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    elif len(parts) == 1:
-        hours, minutes, seconds = 0, parts[0], 0
-    else:  # minutes:seconds, or hours:minutes:seconds
-        hours, minutes, seconds = ((0, *parts) if len(parts) == 2 else parts)[:3]
-    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+    weights = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)  # without days, the first of two is minutes
+    return 86400 * int(days or 0) + sum(weight * part for weight, part in zip(weights, parts, strict=False))

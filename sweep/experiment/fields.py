@@ -14,23 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from models import NETWORKS
 from sweep.experiment.controls import CONTROLS
-from sweep.experiment.forms import (
-    ONCE,
-    SOME,
-    Count,
-    Flag,
-    Form,
-    Line,
-    Memory,
-    Name,
-    Number,
-    Site,
-    Switch,
-    Text,
-    Time,
-    Whole,
-    among,
-)  # fmt: skip
+from sweep.experiment.forms import ONCE, SOME, Count, Form, Line, Memory, Name, Number, Site, Switch, Time, Whole, among
 from sweep.experiment.method import Method, Methods
 from sweep.experiment.options import Option
 from sweep.experiment.point import BEGINNING, Point, Points
@@ -77,7 +61,7 @@ class Data(Section):
     validation: Whole = given(0, "images held out of training, drawn once for all seeds", ge=0)
     crop: Literal["auto", "padded", "resized"] = given("auto", "auto: resized (at random) for own images, else padded")
     pad: Whole = given(0, "random crop out of the image padded by so many pixels", ge=0, le=1024)
-    flip: Flag = given(False, "left-right, half of the time")
+    flip: bool = given(False, "left-right, half of the time", strict=True)
     classes: Whole = given(0, "of synthetic data", ge=0, le=100_000)
     images: Whole = given(0, "of synthetic data, training and test each", ge=0)
 
@@ -93,7 +77,7 @@ class Recipe(Section):
     learning_rate: Number = given(0.1, "at its peak", gt=0)
     reference_batch: Whole = given(0, "> 0: learning_rate is for this batch and scales with `batch`", ge=0, le=10**6)
     momentum: Number = given(0.9, "of SGD", ge=0, lt=1)
-    nesterov: Flag = given(False, "of SGD")
+    nesterov: bool = given(False, "of SGD", strict=True)
     weight_decay: Number = given(0.0, "on kernels only; L2 in SGD, decoupled in AdamW", ge=0)
     schedule: Literal["constant", "step", "cosine", "exponential", "one_cycle"] = given("cosine", "of the rate")
     warmup_epochs: Number = given(0.0, "linear from 0, then the schedule", ge=0)
@@ -179,7 +163,9 @@ class Track(Section):
     """How wandb mirrors the sweep."""
 
     mode: Literal["disabled", "offline", "online"] = given("disabled", "wandb: not at all, into files, to its server")
-    project: Line = given("lottery-sweep", "of wandb", min_length=1)
+    project: Annotated[Line, Form(None, "the name of a wandb project", min_length=1)] = given(
+        "lottery-sweep", "of wandb"
+    )
     entity: Line = given("", "empty: the user's own")
 
 
@@ -198,7 +184,7 @@ class Experiment(Section):
     seeds: Seeds = given((0,), "one dense run each, with all its tickets; three or more for a verdict")
     cluster: Cluster = field(default=Cluster(), metadata={"identity": False})
     track: Track = field(default=Track(), metadata={"identity": False})
-    note: Text = circumstance("", "what readers of the results must know; the report has it under the answer")
+    note: str = circumstance("", "what readers of the results must know; the report has it under the answer")
 
 
 def identity(part: Any) -> dict[str, Any]:

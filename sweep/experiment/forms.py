@@ -85,32 +85,30 @@ def _number(value: Any) -> Any:
     return number + 0.0  # -0.0 would give another name to what 0.0 asks
 
 
-def _word(value: Any) -> Any:
-    """Return the word for on or off, which YAML 1.1 reads as a boolean."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+def _off(value: Any) -> Any:
+    """Return the word off, which YAML 1.1 reads as a boolean."""
+    return "off" if value is False else value
 
 
-def _counted(value: Any) -> Any:
-    """Return text for a number: a partition, an account and minutes may be one."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _switch(value: Any) -> Any:
+    return "on" if value is True else _off(value)
 
 
-ONCE = Form(json={"uniqueItems": True}, check=_once)  # of a list: no value twice
-SOME = Form(json={"minItems": 1}, check=_some)  # of a list: not empty
+def _numbered(words: str, pattern: str) -> Form:
+    """Return the form of a text that may look like a number, as a partition, an account or minutes."""
+    return Form(None, words, {"type": ["string", "integer"]}, pattern=pattern, coerce_numbers_to_str=True)
+
+
 _NAME = r"^[\p{L}\p{N}_+][\p{L}\p{N}_.+-]*$"
 _TIME = "^(N|(N-)?N(:N){1,2}|N-N)?$".replace("N", "[0-9]{1,9}")
-_COUNTED: Any = {"read": _counted, "json": {"type": ["string", "integer"]}, "strict": True}
-
-Flag = Annotated[bool, Form(strict=True)]
+ONCE = Form(json={"uniqueItems": True}, check=_once)  # of a list: no value twice
+SOME = Form(json={"minItems": 1}, check=_some)  # of a list: not empty
 Whole = Annotated[int, Form(_whole, strict=True)]
 Count = Annotated[Whole, Form(ge=1)] | Literal["auto"]
 Number = Annotated[float, Form(_number, strict=True, allow_inf_nan=False)]
-Text = Annotated[str, Form(_word, strict=True)]
-Line = Annotated[Text, Form(None, "one line of text, without control characters", pattern=r"^[^\x00-\x1f\x7f]*$")]
-Name = Annotated[Text, Form(None, "text of letters, digits, - and _, not first -: it names a folder", pattern=_NAME)]
-Switch = Annotated[Literal["auto", "on", "off"], Form(_word)]
-Site = Annotated[
-    str, Form(words="one word of letters, digits and _ . , : @ + -", pattern="^[A-Za-z0-9_.,:@+-]*$", **_COUNTED)
-]
-Time = Annotated[str, Form(words="minutes, H:M:S or D-H:M:S", pattern=_TIME, **_COUNTED)]
-Memory = Annotated[str, Form(words="a size as SLURM writes it, such as 32G", pattern="^[0-9]{1,9}[KMGT]?$", **_COUNTED)]
+Line = Annotated[str, Form(_off, "one line of text, without control characters", pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[str, Form(None, "text of letters, digits, - and _, not first -: it names a folder", pattern=_NAME)]
+Switch = Annotated[Literal["auto", "on", "off"], Form(_switch)]
+Site = Annotated[str, _numbered("one word of letters, digits and _ . , : @ + -", "^[A-Za-z0-9_.,:@+-]*$")]
+Time = Annotated[str, _numbered("minutes, H:M:S or D-H:M:S", _TIME)]
+Memory = Annotated[str, _numbered("a size as SLURM writes it, such as 32G", "^[0-9]{1,9}[KMGT]?$")]

@@ -8,42 +8,35 @@ from typing import Annotated
 
 from sweep.experiment.forms import Form, Mistake
 
-_FIELDS = {
-    "partition": "cluster.partition",
-    "account": "cluster.account",
-    "qos": "cluster.qos",
-    "time": "cluster.time_limit and cluster.dense_time_limit",
-    "mem": "cluster.memory_per_gpu",
-    "cpus-per-task": "cluster.cpus_per_gpu",
-    "signal": "cluster.warning_seconds",
-    "array": "cluster.array_parallelism: the elements of an array are its trainings",
-    "nodes": "cluster.nodes and cluster.gpus_per_cell: a job has one node",
-    "job-name": "name: jobs are called after the experiment",
-    "wrap": "cluster.setup and cluster.container",
+REFUSED = {  # with what would be right
+    "partition": "cluster.partition instead",
+    "account": "cluster.account instead",
+    "qos": "cluster.qos instead",
+    "time": "cluster.time_limit and cluster.dense_time_limit instead",
+    "mem": "cluster.memory_per_gpu instead",
+    "cpus-per-task": "cluster.cpus_per_gpu instead",
+    "signal": "cluster.warning_seconds instead",
+    "array": "cluster.array_parallelism: the elements of an array are its trainings instead",
+    "nodes": "cluster.nodes and cluster.gpus_per_cell: a job has one node instead",
+    "job-name": "name: jobs are called after the experiment instead",
+    "wrap": "cluster.setup and cluster.container instead",
+    "dependency": "nothing: jobs wait for what they need",
+    "kill-on-invalid-dep": "nothing: a job whose turn cannot come is cancelled",
+    "requeue": "nothing: a task that was interrupted goes on in another turn",
+    "no-requeue": "nothing: a task that was interrupted goes on in another turn",
+    "output": "nothing: each training has a log of its own, in slurm/logs of the results",
+    "error": "nothing: each training has a log of its own, in slurm/logs of the results",
+    "open-mode": "nothing: a log goes on where it was",
+    "parsable": "nothing: the answer of sbatch is read",
+    "test-only": "nothing: lottery check asks SLURM and submits nothing",
+    "wait": "nothing: lottery status shows what runs",
+    "ntasks": "nothing: a job is one process",
+    "ntasks-per-node": "nothing: a job is one process",
+    "clusters": "nothing: jobs are submitted to the cluster of this machine",
+    "help": "nothing: jobs are submitted",
+    "usage": "nothing: jobs are submitted",
+    "version": "nothing: jobs are submitted",
 }
-_NOT_FOR_YOU = {
-    "dependency": "jobs wait for what they need",
-    "kill-on-invalid-dep": "a job whose turn cannot come is cancelled",
-    "requeue": "a task that was interrupted goes on in another turn",
-    "no-requeue": "a task that was interrupted goes on in another turn",
-    "output": "each training has a log of its own, in slurm/logs of the results",
-    "error": "each training has a log of its own, in slurm/logs of the results",
-    "open-mode": "a log goes on where it was",
-    "parsable": "the answer of sbatch is read",
-    "test-only": "lottery check asks SLURM and submits nothing",
-    "wait": "lottery status shows what runs",
-    "ntasks": "a job is one process",
-    "ntasks-per-node": "a job is one process",
-    "clusters": "jobs are submitted to the cluster of this machine",
-    "help": "jobs are submitted",
-    "usage": "jobs are submitted",
-    "version": "jobs are submitted",
-}
-REFUSED = {name: f"{field} instead" for name, field in _FIELDS.items()} | {
-    name: f"nothing: {why}" for name, why in _NOT_FOR_YOU.items()
-}
-
-
 _WRITTEN, _RIGHT = r"^--([a-z][a-z-]*)(=[^\x00-\x1f\x7f]+)?$", "--name or --name=value, as in --constraint=a100"
 
 

@@ -58,7 +58,8 @@ def _mistake(error: Any) -> tuple[str, str, str]:
             place, part = f"{place}[{step}]", part["items"]
         elif step in part.get("properties", ()):
             steps.append(step)
-            place, part = ".".join(steps), _resolved(part["properties"][step])
+            place, part = ".".join(steps), part["properties"][step]
+            part = schema()["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
         else:
             break
     if error["type"] == "unexpected_keyword_argument":
@@ -111,14 +112,8 @@ def words(part: dict[str, Any]) -> str:
     if "const" in part:
         return str(part["const"])
     if part["type"] == "array":
-        return (
-            f"a list{', not empty' if 'minItems' in part else ''}{', each value once' if 'uniqueItems' in part else ''}"
-            f": {words(part['items'])}"
-        )
+        filled, once = " that is not empty" * ("minItems" in part), ", each value once" * ("uniqueItems" in part)
+        return f"a list{filled}{once}: {words(part['items'])}"
     kind = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
     limits = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "below"}
     return kind[part["type"]] + "".join(f", {word} {part[key]}" for key, word in limits.items() if key in part)
-
-
-def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    return schema()["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part

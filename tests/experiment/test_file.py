@@ -153,6 +153,11 @@ REFUSED_OVERRIDES = {
     "warm-up to the end": ("recipe.warmup_epochs=4", "recipe.warmup_epochs: received 4.0, expected less than 4 epochs"),
     "milestones without steps": ("recipe.milestones=[1]", "recipe.milestones: received [1], expected epochs where"),
     "steps without milestones": ("recipe.schedule=step", "recipe.milestones: received [], expected epochs where"),
+    "milestones before the beginning": (
+        "recipe={epochs: 4, schedule: step, milestones: [-1, 1]}",
+        "expected rising epochs",
+    ),
+    "milestones beyond the end": ("recipe={epochs: 4, schedule: step, milestones: [1, 4]}", "expected less than 4"),
     "milestones that fall": ("recipe={epochs: 4, schedule: step, milestones: [3, 1]}", "expected rising epochs"),
     "momentum of 1": (
         "recipe.momentum=1",
