@@ -1,7 +1,9 @@
 """What ends a command with one clear line instead of a traceback."""
 
+import difflib
 import reprlib
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 _BRIEFLY = reprlib.Repr()
@@ -17,8 +19,23 @@ def cut(text: str, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def some(names: list[str]) -> str:
+    """Return as many names as fit in a line."""
+    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` for a word that is like a known one, or else what there is."""
+    known = list(known)
+    if not known:
+        return ""
+    similar = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {similar[0]}?" if similar else f"; there are {some(known)}"
+
+
 class Refused(Exception):
-    """Input that cannot be used. The text says what, where, and what would be right. Exit status 2."""
+    """Input that cannot be used. The text says what, where, and what would be right, in a line for each mistake. Exit
+    status 2."""
 
 
 class Diverged(Exception):

@@ -17,7 +17,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
-from lottery.cli import bench, check, cluster, data, masks, plan, record, run, show, tidy, tune, wandb, weights
+from lottery.cli import bench, check, cluster, data, masks, plan, record, run, schema, show, tidy, tune, wandb, weights
 from slurm.queue import Silent
 from sweep.errors import Interrupted, Refused
 from sweep.hardware import version_of
@@ -42,7 +42,8 @@ COMMANDS: dict[Group, dict[str, Any]] = {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
         "rescue": cluster.rescue_, "supervise": cluster.supervise_,
     },
-    BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app},
+    BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
+             "schema": schema.schema},
 }  # fmt: skip
 for group, commands in COMMANDS.items():
     for place, (name, command) in enumerate(commands.items()):
@@ -93,5 +94,6 @@ def _line(error: CycloptsError) -> str:
 
 
 def _end(message: str, status: int) -> int:
-    print(f"lottery: {message}", file=sys.stderr)
+    for line in message.splitlines():  # a file may have several mistakes
+        print(f"lottery: {line}", file=sys.stderr)
     return status

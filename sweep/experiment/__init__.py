@@ -1,6 +1,5 @@
 """What is asked: fields, checks, files."""
 
-from sweep.experiment.checks import check
 from sweep.experiment.fields import (
     Cluster,
     Data,
@@ -11,6 +10,7 @@ from sweep.experiment.fields import (
     Track,
     identity,
 )
+from sweep.experiment.file import check
 from sweep.experiment.method import Method, method
 from sweep.experiment.point import BEGINNING, END, Point, point
 

@@ -2,56 +2,55 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
-import math
 import re
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
 
 from sweep.errors import Refused, brief, cut
-from sweep.experiment.checks import check
-from sweep.experiment.fields import Experiment
-from sweep.experiment.method import Method, method
-from sweep.experiment.point import Point, point
+from sweep.experiment.fields import Experiment, plain
 
 MOST_CHARACTERS = 131_072  # of an experiment file: some ten thousand seeds or quantiles, read within seconds
 MOST_NESTED, MOST_ALIASES = 20, 100
-WORDS: dict[Any, Callable[[object], Any]] = {Point: point, Method: method}  # values that are written as a word
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment in a YAML file, `recipe.epochs=30` style overrides applied."""
+    """Return the experiment in a YAML file, `recipe.epochs=30` overrides applied. Raise Refused with all mistakes."""
+    from sweep.experiment.reading import read
+
     try:
         with open(path, encoding="utf-8") as f:
             text = f.read(MOST_CHARACTERS + 1)
-        raw = read_yaml(text)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: text that is not UTF-8, thousands of digits
-        raise Refused(f"{path}: not YAML: {cut(' '.join(str(error).split()))}") from None
-    except Refused as error:
-        raise Refused(f"{path}: {error}") from None
-    if not isinstance(raw, dict):
-        raise Refused(f"{path}: expected sections such as model:, data:, recipe:, prune:")
-    _refuse_edited(text, path)
-    raw.setdefault("name", path.stem)
-    for override in overrides:
-        _set(raw, override)
+    except ValueError as error:
+        raise Refused(f"{path}: not YAML: {cut(str(error))}") from None
+    given = [_parsed(override) for override in overrides]
     try:
-        experiment: Experiment = convert(Experiment, raw, "")
-        check(experiment)
+        raw = read_yaml(text)
+        if not isinstance(raw, dict):
+            raise Refused("expected sections such as model:, data:, recipe:, prune:")
+        _refuse_edited(text, path)
+        raw.setdefault("name", path.stem)
+        for keys, value in given:
+            _set(raw, keys, value)
+        experiment = read(raw)
         if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
                           "experiment that can be read again from its results")  # fmt: skip
     except Refused as error:
-        raise Refused(f"{path}: {error}") from None
+        raise Refused("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from None
     return experiment
+
+
+def check(experiment: Experiment) -> None:
+    """Raise Refused with every mistake in an experiment that was made in Python."""
+    from sweep.experiment.reading import read
+
+    read(plain(experiment))
 
 
 class _Loader(yaml.SafeLoader):
@@ -88,6 +87,7 @@ class _Loader(yaml.SafeLoader):
             if key.value in seen:
                 raise Refused(f"{where}: the key {brief(key.value)} stands there twice, expected once")
             seen.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
 
 
@@ -106,15 +106,18 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """Return what the text says as YAML. Raise Refused if it is more than an experiment may have, before it is read."""
+    """Return what the text says as YAML. Raise Refused if it is none, or more than an experiment may have."""
     if len(text) > MOST_CHARACTERS:
         raise Refused(f"more than {MOST_CHARACTERS:,} characters, expected an experiment file")
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of thousands of digits
+        raise Refused(f"not YAML: {cut(' '.join(str(error).split()))}") from None
 
 
 def dump(experiment: Experiment) -> str:
     """The complete experiment as YAML; loading it gives an equal one."""
-    return yaml.safe_dump(_plain(experiment), sort_keys=False, width=120)
+    return yaml.safe_dump(plain(experiment), sort_keys=False, width=120)
 
 
 SEAL = "# checksum "
@@ -129,10 +132,10 @@ def record(experiment: Experiment) -> str:
 def _refuse_edited(text: str, path: Path) -> None:
     above, seal, rest = text.rpartition(SEAL)
     if not seal and path.name == "experiment.yaml" and (path.parent.parent / "trainings").is_dir():
-        raise Refused(f"{path}: without the checksum at its end, so cut off, edited or of an earlier version; bring it "
+        raise Refused("without the checksum at its end, so cut off, edited or of an earlier version; bring it "
                       "back from a copy, or delete it and run your own experiment file again")  # fmt: skip
     if seal and rest.split()[:1] != [_checksum(above)]:
-        raise Refused(f"{path}: edited since it was written, so not what its results were trained with; take that "
+        raise Refused("edited since it was written, so not what its results were trained with; take that "
                       "back and give key.sub=value instead, or take out the last line of your own copy")  # fmt: skip
 
 
@@ -141,118 +144,28 @@ def _checksum(text: str) -> str:
 
 
 def dump_changes(experiment: Experiment) -> str:
-    """The same without what is as by default."""
-    default = _plain(Experiment(experiment.name))
-    changed: dict[str, Any] = {"name": experiment.name}
-    for key, value in _plain(experiment).items():
-        if isinstance(value, dict):
-            changed[key] = {name: inside for name, inside in value.items() if inside != default[key][name]}
-        elif value != default[key]:
-            changed[key] = value
-    changed = {key: value for key, value in changed.items() if value}
-    return yaml.safe_dump(changed, sort_keys=False, width=120)
+    """Return the experiment as YAML without what is as by default."""
+
+    def changed(now: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+        other = {key: value for key, value in now.items() if value != default[key]}
+        return {key: changed(v, default[key]) if isinstance(v, dict) else v for key, v in other.items()}
+
+    return yaml.safe_dump(changed(plain(experiment), plain(Experiment())), sort_keys=False, width=120)
 
 
-def convert(kind: Any, value: Any, where: str) -> Any:
-    """`value` as the type `kind`, strictly: nothing unknown, nothing of the wrong type."""
-    if kind in WORDS:
-        try:
-            return WORDS[kind](value)
-        except Refused as error:
-            raise Refused(f"{where}: {error}") from None
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise _wrong(where, value, "a section with keys " + _some([f.name for f in dataclasses.fields(kind)]))
-        hints = get_type_hints(kind)
-        for key in value:
-            if key not in hints:
-                raise Refused(f"{cut(_join(where, _shown(key)))}: no such key{suggestion(str(key), hints)}")
-        return kind(**{key: convert(hints[key], v, _join(where, key)) for key, v in value.items()})  # type: ignore[operator]
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise _wrong(where, value, "a list")
-        return tuple(convert(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if get_origin(kind) is Union:  # a number, or a word instead of it
-        number, word = get_args(kind)
-        if isinstance(value, str) and value not in get_args(word):
-            raise _wrong(where, value, f"a number or {', '.join(get_args(word))}")
-        return convert(word if isinstance(value, str) else number, value, where)
-    if get_origin(kind) is Literal:
-        allowed = get_args(kind)
-        # YAML 1.1 reads a bare on or off as a boolean
-        value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-        if value not in allowed:
-            raise _wrong(where, value, f"one of {', '.join(allowed)}")
-        return value
-    if kind is str and value is False:
-        value = "off"  # data.cache: off; YAML 1.1 reads it as a boolean
-    if kind is str and where.startswith("cluster.") and isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)  # a partition, an account or minutes may be a number
-    if kind is int and isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value):
-        value = int(value)  # 030 is 30
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
-            value = float(value.encode("ascii") if isinstance(value, str) else value)
-        except (ValueError, OverflowError):
-            raise _wrong(where, value, "a number") from None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise _wrong(where, value, names[kind])
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong(where, value, "a number")
-    return value + 0.0 if kind is float else value  # -0.0 would give another name to what 0.0 asks
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, or the list of what there is."""
-    known = list(known)
-    if not known:
-        return ""
-    similar = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {similar[0]}?" if similar else f"; there are {_some(known)}"
-
-
-def _some(names: list[str]) -> str:
-    """As many as fit in a line."""
-    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
-
-
-def _set(raw: dict[str, Any], override: str) -> None:
+def _parsed(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     if not equals:
         raise Refused(f"{brief(override)}: expected key.sub=value, such as recipe.epochs=30")
-    *sections, last = key.split(".")
-    at = raw
-    for section in sections:
-        at = at.setdefault(section, {})
-        if not isinstance(at, dict):
-            raise Refused(f"{brief(override)}: {_shown(section)} is not a section")
     try:
-        at[last] = read_yaml(text)
-    except (yaml.YAMLError, ValueError):
-        raise Refused(f"{brief(override)}: the value is not YAML") from None
+        return key.split("."), read_yaml(text)
     except Refused as error:
         raise Refused(f"{brief(override)}: {error}") from None
 
 
-def _plain(part: Any) -> Any:
-    if type(part) in WORDS:
-        return str(part)
-    if dataclasses.is_dataclass(part) and not isinstance(part, type | types.GenericAlias):
-        return {f.name: _plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
-    return [_plain(one) for one in part] if isinstance(part, tuple) else part
-
-
-def _shown(key: object) -> str:
-    """Return a key as it stands there, or escaped if it would not stay in its line."""
-    return str(key) if str(key).isprintable() else brief(key)
-
-
-def _join(where: str, key: object) -> str:
-    return f"{where}.{key}" if where else str(key)
-
-
-def _wrong(where: str, value: object, right: str) -> Refused:
-    """The value is cut short before it is written out: an alias may stand for a billion of them."""
-    return Refused(f"{where}: received {brief(value)}, expected {right}")
+def _set(raw: Any, keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        raw = raw.setdefault(key, {})
+        if not isinstance(raw, dict):
+            raise Refused(f"{'.'.join(keys)}: {brief(key)} is not a section")
+    raw[keys[-1]] = value

@@ -10,9 +10,10 @@ snip, synflow      at the initialization, as published
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from sweep.errors import Refused, brief
-from sweep.experiment.point import END, Point, point
+from sweep.experiment.forms import ONCE, SOME, Form, Mistake
+from sweep.experiment.point import END, WRITTEN, Point, point
 from sweep.pruning.allocations import ALLOCATIONS, n_and_m
 from sweep.pruning.scores import SCORES
 
@@ -48,25 +49,32 @@ class Method:
         return 1 - pair[0] / pair[1] if pair else None
 
 
+RIGHT = f"score, score/allocation or score@point; scores are {', '.join(SCORES)}"
+
+
 def method(text: object) -> Method:
-    """The method that is written so."""
-    right = f"score, score/allocation or score@point; scores are {', '.join(SCORES)}"
-    if not isinstance(text, str):
-        raise Refused(f"received {brief(text)}, expected {right}")
-    words, _, at = text.partition("@")
+    """Return the method that is written so."""
+    words, _, at = text.partition("@") if isinstance(text, str) else ("", "", "")
     score, _, allocation = words.partition("/")
     allocation = allocation or "global"
     if score not in SCORES:
-        raise Refused(f"received {brief(text)}, expected {right}")
+        raise Mistake(text, RIGHT)
     pair = n_and_m(allocation)
     if allocation not in ALLOCATIONS and not (pair and 0 < pair[0] < pair[1]):
-        raise Refused(
-            f"received {brief(text)}, expected an allocation out of {', '.join(ALLOCATIONS)} and N:M such as 2:4"
-        )
+        raise Mistake(text, f"an allocation out of {', '.join(ALLOCATIONS)} and N:M such as 2:4")
     if score == "lamp" and allocation != "global":
-        raise Refused(
-            f"received {brief(text)}, expected magnitude/{allocation}: within a kernel lamp ranks as magnitude does"
-        )
+        raise Mistake(text, f"magnitude/{allocation}: within a kernel lamp ranks as magnitude does")
     if pair and SCORES[score].step < 1:
-        raise Refused(f"received {brief(text)}, expected a score that is taken once: N:M leaves no room for steps")
-    return Method(score, allocation, point(at) if "@" in text else point(SCORES[score].at))
+        raise Mistake(text, "a score that is taken once: N:M leaves no room for steps")
+    return Method(score, allocation, point(at) if "@" in str(text) else point(SCORES[score].at))
+
+
+_SHAPED = [f"{score}/{allocation}" for score in SCORES for allocation in ALLOCATIONS if score != "lamp"]
+_N_OF_M = f"({'|'.join(ALLOCATIONS)}|[1-9][0-9]{{0,5}}:[1-9][0-9]{{0,5}})"
+_JSON = {
+    "anyOf": [
+        {"enum": [*SCORES, *_SHAPED]},
+        {"type": "string", "pattern": f"^({'|'.join(SCORES)})(/{_N_OF_M})?(@({WRITTEN}))?$"},
+    ]
+}
+Methods = Annotated[tuple[Annotated[Method, Form(method, f"a method: {RIGHT}", _JSON)], ...], ONCE, SOME]

@@ -4,59 +4,64 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Annotated
 
-_FIELDS = {
-    "partition": "cluster.partition",
-    "account": "cluster.account",
-    "qos": "cluster.qos",
-    "time": "cluster.time_limit and cluster.dense_time_limit",
-    "mem": "cluster.memory_per_gpu",
-    "cpus-per-task": "cluster.cpus_per_gpu",
-    "signal": "cluster.warning_seconds",
-    "array": "cluster.array_parallelism: the elements of an array are its trainings",
-    "nodes": "cluster.nodes and cluster.gpus_per_cell: a job has one node",
-    "job-name": "name: jobs are called after the experiment",
-    "wrap": "cluster.setup and cluster.container",
+from sweep.experiment.forms import Form, Mistake
+
+REFUSED = {  # with what would be right
+    "partition": "cluster.partition instead",
+    "account": "cluster.account instead",
+    "qos": "cluster.qos instead",
+    "time": "cluster.time_limit and cluster.dense_time_limit instead",
+    "mem": "cluster.memory_per_gpu instead",
+    "cpus-per-task": "cluster.cpus_per_gpu instead",
+    "signal": "cluster.warning_seconds instead",
+    "array": "cluster.array_parallelism: the elements of an array are its trainings instead",
+    "nodes": "cluster.nodes and cluster.gpus_per_cell: a job has one node instead",
+    "job-name": "name: jobs are called after the experiment instead",
+    "wrap": "cluster.setup and cluster.container instead",
+    "dependency": "nothing: jobs wait for what they need",
+    "kill-on-invalid-dep": "nothing: a job whose turn cannot come is cancelled",
+    "requeue": "nothing: a task that was interrupted goes on in another turn",
+    "no-requeue": "nothing: a task that was interrupted goes on in another turn",
+    "output": "nothing: each training has a log of its own, in slurm/logs of the results",
+    "error": "nothing: each training has a log of its own, in slurm/logs of the results",
+    "open-mode": "nothing: a log goes on where it was",
+    "parsable": "nothing: the answer of sbatch is read",
+    "test-only": "nothing: lottery check asks SLURM and submits nothing",
+    "wait": "nothing: lottery status shows what runs",
+    "ntasks": "nothing: a job is one process",
+    "ntasks-per-node": "nothing: a job is one process",
+    "clusters": "nothing: jobs are submitted to the cluster of this machine",
+    "help": "nothing: jobs are submitted",
+    "usage": "nothing: jobs are submitted",
+    "version": "nothing: jobs are submitted",
 }
-_NOT_FOR_YOU = {
-    "dependency": "jobs wait for what they need",
-    "kill-on-invalid-dep": "a job whose turn cannot come is cancelled",
-    "requeue": "a task that was interrupted goes on in another turn",
-    "no-requeue": "a task that was interrupted goes on in another turn",
-    "output": "each training has a log of its own, in slurm/logs of the results",
-    "error": "each training has a log of its own, in slurm/logs of the results",
-    "open-mode": "a log goes on where it was",
-    "parsable": "the answer of sbatch is read",
-    "test-only": "lottery check asks SLURM and submits nothing",
-    "wait": "lottery status shows what runs",
-    "ntasks": "a job is one process",
-    "ntasks-per-node": "a job is one process",
-    "clusters": "jobs are submitted to the cluster of this machine",
-    "help": "jobs are submitted",
-    "usage": "jobs are submitted",
-    "version": "jobs are submitted",
-}
-REFUSED = {name: f"{field} instead" for name, field in _FIELDS.items()} | {
-    name: f"nothing: {why}" for name, why in _NOT_FOR_YOU.items()
-}
+_WRITTEN, _RIGHT = r"^--([a-z][a-z-]*)(=[^\x00-\x1f\x7f]+)?$", "--name or --name=value, as in --constraint=a100"
 
 
-def right_instead(option: str) -> str:
-    """Return what would be right instead of an option of sbatch, or nothing if the option may be given.
+def option(text: str) -> str:
+    """Return an option of sbatch if it may be given. Raise Mistake with what would be right instead.
 
-    >>> right_instead("--constraint=a100"), right_instead("--mem-per-gpu=8G"), right_instead("--time-min=5")
-    ('', '', '')
-    >>> right_instead("--dep=singleton")
-    'nothing: jobs wait for what they need (--dependency)'
+    >>> option("--constraint=a100"), option("--mem-per-gpu=8G"), option("--time-min=5")
+    ('--constraint=a100', '--mem-per-gpu=8G', '--time-min=5')
+    >>> option("--dep=singleton")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sweep...Mistake: received '--dep=singleton', expected nothing: jobs wait for what they need (--dependency)
     """
     try:
-        one_word = len(shlex.split(option)) == 1
+        one_word = len(shlex.split(text)) == 1
     except ValueError:  # a quotation that is not closed
         one_word = False
-    found = re.fullmatch(r"--([a-z][a-z-]*)(=.+)?", option)
+    found = re.fullmatch(_WRITTEN, text)
     if not found or not one_word:
-        return "--name or --name=value, as in --constraint=a100, with quotes around a value that has spaces"
-    name = found[1]
+        raise Mistake(text, f"{_RIGHT}, with quotes around a value that has spaces")
     # sbatch takes the beginning of a name for the name
-    meant = name if name in REFUSED else next((full for full in REFUSED if full.startswith(name)), "")
-    return f"{REFUSED[meant]} (--{meant})" if meant else ""
+    meant = found[1] if found[1] in REFUSED else next((full for full in REFUSED if full.startswith(found[1])), "")
+    if meant:
+        raise Mistake(text, f"{REFUSED[meant]} (--{meant})")
+    return text
+
+
+_JSON = {"pattern": _WRITTEN, "not": {"pattern": f"^--({'|'.join(REFUSED)})(=|$)"}}
+Option = Annotated[str, Form(None, _RIGHT, _JSON, check=option, strict=True)]

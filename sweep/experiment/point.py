@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from sweep.errors import Refused, brief
+from sweep.experiment.forms import ONCE, Form, Mistake
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,21 @@ BEGINNING, END = Point(0, "ep"), Point(0, "end")
 
 
 def point(text: object) -> Point:
-    """The point that is written so."""
+    """Return the point that is written so."""
     if text == "end":
         return END
     if text in (0, "0") and not isinstance(text, bool):
         return BEGINNING
     found = re.fullmatch(r"([0-9]{1,9})(ep|it)", text) if isinstance(text, str) else None
     if not found:
-        hint = (
-            f"{text}ep or {text}it" if isinstance(text, int) and not isinstance(text, bool) else "0, 2ep, 500it or end"
-        )
-        raise Refused(f"received {brief(text)}, expected a point of training: {hint}")
+        number = isinstance(text, int) and not isinstance(text, bool)
+        raise Mistake(text, f"a point of training: {f'{text}ep or {text}it' if number else '0, 2ep, 500it or end'}")
     return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
 
+
+WRITTEN = "0|end|[0-9]{1,9}(ep|it)"
+_JSON = {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^({WRITTEN})$"}]}
+Points = Annotated[tuple[Annotated[Point, Form(point, "a point of training: 0, 2ep, 500it or end", _JSON)], ...], ONCE]
 
 # Early points that every dense run keeps besides those that experiments ask for: they cost a few megabytes each, and
 # the early ones are what people ask for later.

@@ -10,7 +10,7 @@ class Source:
     """What is known of a data set before it is read."""
 
     title: str  # as the report calls it
-    about: str  # for docs/experiment.md
+    about: str  # for docs/experiment.md and the JSON Schema
     wants: str = ""  # what data.path must lead to; empty: nothing is needed
     listed: bool = False  # images of one's own: a digest of their listing is part of the names of trainings
 
@@ -22,7 +22,7 @@ SOURCES = {
     "mnist": Source("MNIST", "four IDX files", "a folder with the four IDX files of MNIST"),
     "fashion_mnist": Source("Fashion-MNIST", "four IDX files, as MNIST", "a folder with its four IDX files, such as "
                             "/usr/share/datasets/fashion-mnist of Debian's dataset-fashion-mnist"),
-    "folder": Source("own images", "train/CLASS/\\*.jpg and val/CLASS/\\*.jpg", "a folder with train/CLASS/*.jpg and "
+    "folder": Source("own images", "train/CLASS/*.jpg and val/CLASS/*.jpg", "a folder with train/CLASS/*.jpg and "
                      "val/CLASS/*.jpg", listed=True),
     "shards": Source("own images", "what `lottery data prepare` made", "a folder that lottery data prepare made",
                      listed=True),

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sweep.errors import Refused
+from sweep.errors import Refused, suggestion
 from sweep.experiment import BEGINNING, END, Experiment, Method, Point, Prune
 from sweep.experiment.controls import CONTROLS
-from sweep.experiment.file import suggestion
 from sweep.graph.training import Line, Mask, Start, Training, derived_seed
 from sweep.pruning.masks import Level
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweep.data.listing import listed
-from sweep.errors import Refused
+from sweep.errors import Refused, suggestion
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
@@ -71,4 +71,4 @@ def _named(word: str, results: Path) -> Path:
     if (results / word).is_dir():
         return results / word
     known = sorted({path.parent.name for path in results.glob("*/experiment.yaml")} | set(shipped()))
-    raise Refused(f"{word}: neither an experiment file nor under {results}/{experiment_file.suggestion(word, known)}")
+    raise Refused(f"{word}: neither an experiment file nor under {results}/{suggestion(word, known)}")

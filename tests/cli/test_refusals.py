@@ -17,8 +17,8 @@ REFUSED = {
     "unknown key": ("sweep small.yaml recipe.epoch=3", "recipe.epoch: no such key; did you mean epochs?"),
     "unknown key in the file": ("sweep typo.yaml", "typo.yaml: recipe.epocs: no such key; did you mean epochs?"),
     "wrong type": ("sweep small.yaml recipe.epochs=many", "recipe.epochs: received 'many', expected a whole number"),
-    "quantile above 1": ("sweep small.yaml prune.quantiles=[1.5]", "prune.quantiles: received 1.5, expected 0 up to"),
-    "rewind past the end": ("sweep small.yaml prune.rewind=[4ep]", "prune.rewind: received 4ep, expected"),
+    "quantile above 1": ("sweep small.yaml prune.quantiles=[1.5]", "prune.quantiles[0]: received 1.5, expected a"),
+    "rewind past the end": ("sweep small.yaml prune.rewind=[4ep]", "prune.rewind: received ['4ep'], expected"),
     "steps past the end": ("sweep small.yaml prune.rewind=[9999it]", "prune.rewind: received 9999it, expected a point"),
     "one step, two names": ("sweep small.yaml prune.rewind=[0,179it,1ep]", "179it and 1ep are the same step, 179"),
     "malformed override": ("sweep small.yaml epochs", "'epochs': expected key.sub=value"),
@@ -61,6 +61,17 @@ def test_what_cannot_be_used_is_refused_in_one_line_before_anything_is_written(h
     (here / "typo.yaml").write_text(SMALL.replace("epochs: 4", "epocs: 4"))
     assert_refused(words, message)
     assert files_under(here) == ["small.yaml", "typo.yaml"]
+
+
+def test_every_mistake_of_a_file_has_its_line(here, lottery):
+    (here / "small.yaml").write_text("model: {nme: resnet20}\nrecipe: {epochs: 0, batch: x}\n")
+    status, out, said = lottery("plan", "small.yaml")
+    assert (status, out) == (2, "")
+    assert [line.partition(" small.yaml: ")[0::2] for line in said.splitlines()] == [
+        ("lottery:", "model.nme: no such key; did you mean name?"),
+        ("lottery:", "recipe.epochs: received 0, expected a whole number, at least 1, at most 10000000"),
+        ("lottery:", "recipe.batch: received 'x', expected a whole number, at least 1, at most 1000000"),
+    ]
 
 
 REFUSED_CELLS = {

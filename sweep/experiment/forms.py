@@ -1,0 +1,114 @@
+"""How values are written in an experiment file, as types for pydantic, which is loaded only where one is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from sweep.errors import Refused, brief
+
+Reads = Callable[[Any], Any] | None
+
+
+class Mistake(Refused, ValueError):
+    """A value that cannot be used, as an error that pydantic collects."""
+
+    def __init__(self, received: object, right: str) -> None:
+        super().__init__(f"received {brief(received)}, expected {right}")
+
+
+class Form:
+    """How a value is written. `read` makes it of what stands in the file, before its type is checked, and `check` looks
+    at it afterwards; either may raise Mistake. `limits` are those of the type, as pydantic calls them. `words` say what
+    would be right. `json` is what the JSON Schema has besides, or, if it has anyOf or enum, instead.
+    """
+
+    def __init__(
+        self, read: Reads = None, words: str = "", json: Any = None, check: Reads = None, **limits: Any
+    ) -> None:
+        self.read, self.check, self.limits = read, check, limits
+        self.json = (json or {}) | ({"title": words} if words else {})
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = innermost = handler(source)
+        while "schema" in innermost:  # the limits are those of the type, not of how it is read
+            innermost = innermost["schema"]
+        innermost.update(self.limits)
+        if self.read:
+            schema = core_schema.no_info_before_validator_function(self.read, schema)
+        return core_schema.no_info_after_validator_function(self.check, schema) if self.check else schema
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return ({} if {"anyOf", "enum"} & self.json.keys() else handler(schema)) | self.json
+
+
+def among(registry: Iterable[str]) -> Form:
+    """Return the form of a word out of a registry."""
+    words = list(registry)
+
+    def check(value: str) -> str:
+        if value not in words:
+            raise Mistake(value, f"one of {', '.join(words)}")
+        return value
+
+    return Form(json={"enum": words}, check=check)
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise Mistake([str(value) for value in values], "each value once")
+    return values
+
+
+def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise Mistake([], "at least one")
+    return values
+
+
+def _whole(value: Any) -> Any:
+    """Return 30 for 030, which is read as text, because an account may be 0123."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value) else value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
+        number = float(value.encode("ascii") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return value
+    return number + 0.0  # -0.0 would give another name to what 0.0 asks
+
+
+def _off(value: Any) -> Any:
+    """Return the word off, which YAML 1.1 reads as a boolean."""
+    return "off" if value is False else value
+
+
+def _switch(value: Any) -> Any:
+    return "on" if value is True else _off(value)
+
+
+def _numbered(words: str, pattern: str) -> Form:
+    """Return the form of a text that may look like a number, as a partition, an account or minutes."""
+    return Form(None, words, {"type": ["string", "integer"]}, pattern=pattern, coerce_numbers_to_str=True)
+
+
+_NAME = r"^[\p{L}\p{N}_+][\p{L}\p{N}_.+-]*$"
+_TIME = "^(N|(N-)?N(:N){1,2}|N-N)?$".replace("N", "[0-9]{1,9}")
+ONCE = Form(json={"uniqueItems": True}, check=_once)  # of a list: no value twice
+SOME = Form(json={"minItems": 1}, check=_some)  # of a list: not empty
+Whole = Annotated[int, Form(_whole, strict=True)]
+Count = Annotated[Whole, Form(ge=1)] | Literal["auto"]
+Number = Annotated[float, Form(_number, strict=True, allow_inf_nan=False)]
+Line = Annotated[str, Form(_off, "one line of text, without control characters", pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[str, Form(None, "text of letters, digits, - and _, not first -: it names a folder", pattern=_NAME)]
+Switch = Annotated[Literal["auto", "on", "off"], Form(_switch)]
+Site = Annotated[str, _numbered("one word of letters, digits and _ . , : @ + -", "^[A-Za-z0-9_.,:@+-]*$")]
+Time = Annotated[str, _numbered("minutes, H:M:S or D-H:M:S", _TIME)]
+Memory = Annotated[str, _numbered("a size as SLURM writes it, such as 32G", "^[0-9]{1,9}[KMGT]?$")]
