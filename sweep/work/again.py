@@ -71,7 +71,7 @@ def train_again(
     try:
         train(program, start, place, f"{training.slug}, again up to {words}", quiet, watch, until)
         if END in wanted:
-            final = program.final_weights()
+            final = program.evaluation.weights()
             if result.get("run") not in (None, run_of(final)):
                 raise Other("other weights at its end")
             keep(place, program, training, END, final)

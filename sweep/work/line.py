@@ -33,8 +33,8 @@ def run_line(
     found = []
     for share in np.linspace(0.0, 1.0, points, dtype=np.float32):
         mixed = Weights(*(a + share * (b - a) for a, b in zip(one, other, strict=True)))
-        program.load(mixed)  # evaluated as they are: a moving average starts there too
-        found.append(program.evaluate(program.dataset.test))
+        program.evaluation.load(mixed)
+        found.append(program.evaluation.metrics(program.dataset.test))
     errors = [1.0 - each["top1"] for each in found]
     worst = int(np.argmax(errors))
     result = {

@@ -39,7 +39,7 @@ def run_training(
     mine = claim.read(folder)
     starting = time.time() - mine.began if mine else 0.0  # loading, reading and compiling, before the first step
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
-    final = program.final_weights()
+    final = program.evaluation.weights()
     keep(folder, program, training, END, final)
     result = result_of(outcome, program, training, fingerprint, mask, files.read_metrics(home.folder(training)))
     result |= {"run": run_of(final), "runs": runs, "start_seconds": max(0.0, starting)}
