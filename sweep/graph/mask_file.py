@@ -34,6 +34,18 @@ class Found:
         """Share of the prunable weights that stays."""
         return float(self.mask.mean())
 
+    def on(self, network: Network) -> Found:
+        """Return the mask laid on a network that may have another number of classes: its classifier is not pruned then.
+
+        Raise Refused where anything else differs.
+        """
+        own = network.split("kernel", np.ones(network.prunable, bool))
+        try:
+            named = network.adopted(self.network.split("kernel", self.mask), own)
+        except ValueError as error:
+            raise Refused(f"{error}; the mask belongs to another network") from None
+        return Found(network, np.concatenate([named[name].ravel() for name in own]), self.threshold)
+
 
 def weights_at(home: Home, training: Training, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
     """The weights of a training at a point, with their network and the attributes of their file."""
@@ -45,7 +57,8 @@ def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dic
 
 
 class Scorer(Protocol):
-    """What a mask needs besides files: the network, where there is no snapshot to say it, and gradients on a device."""
+    """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
+    it, and gradients of that on a device."""
 
     @property
     def network(self) -> Network: ...

@@ -53,6 +53,9 @@ def start_of(home: Home, training: Training, network: Network, steps: int, mask:
     begin = training.begin.step(steps, training.recipe.epochs)
     if begin >= training.recipe.epochs * steps:
         raise Refused(f"prune.rewind: {training.begin} lies after the end ({training.recipe.epochs * steps} steps)")
+    for has, wants in zip(mask.network.of("kernel") if mask else (), network.of("kernel"), strict=False):
+        if has != wants:  # only `Found.on` lays it on another number of classes
+            raise Refused(f"{training.slug}: {has.name} of its mask has shape {has.shape}, expected {wants.shape}")
     origin = training.start
     if origin.of is None:
         weights = network.initial(origin.seed or 0)

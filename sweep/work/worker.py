@@ -38,7 +38,7 @@ BUSY_SECONDS = 2.0
 
 
 class OnDevice:
-    """What a mask may need besides files, made only if it does."""
+    """What a mask found in a training may need besides files, made only if it does."""
 
     def __init__(self, worker: Worker, training: Training) -> None:
         self.worker, self.training = worker, training
@@ -176,7 +176,7 @@ class Worker:
         """Its mask; None also where the training it would be found in was skipped."""
         if training.mask is None or any(self.home.skipped(parent) for parent in training.needs):
             return None
-        return make_mask(self.home, training.mask, OnDevice(self, training))
+        return make_mask(self.home, training.mask, OnDevice(self, training.mask.of))
 
     def skip_collapsed(self) -> None:
         """Put on record which trainings are not worth starting, as far as files alone can say."""
