@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sweep import files
 from sweep.errors import Refused
@@ -100,30 +100,34 @@ class Home:
             mask = mask.within
         return out
 
-    def lost(self, training: Training) -> list[tuple[Training, Point]]:
-        """Return the weights this training would read that are missing, although the trainings they are of are done."""
-        return [(need, at) for need, at in self.reads(training) if self._recorded(need) and not self.has(need, at)]
+    def weights(self, training: Training, at: Point) -> Literal["there", "to come", "lost", "never"]:
+        """Where the weights of a training at a point are: `to come` before it is done, `lost` where it is done and they
+        are missing, `never` where recipe.stop_at ended it before."""
+        folder = self.folder(training)
+        if not (folder / "result.json").exists():
+            return "to come"
+        if self.snapshot(training, at).exists():
+            return "there"
+        if training.recipe.stop_at and at != END:
+            lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
+            if lines and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps:
+                return "never"
+        return "lost"
+
+    def starts(self, training: Training) -> list[Path]:
+        """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
+        for need, at in self.reads(training):
+            if (state := self.weights(need, at)) == "never":
+                raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
+            if state == "lost":
+                said = f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
+                raise Refused(said)
+        return [self.snapshot(need, at) for need, at in training.starts]
 
     def waits_for(self, training: Training) -> list[Training]:
-        """The trainings it comes from that are not done, or whose weights it reads and are not there."""
-        lost = {
-            need.name
-            for need, at in self.reads(training)
-            if not (self.has(need, at) or self.ended_before(need, at))  # no use to wait for what cannot come
-        }
+        """The trainings it comes from that are not done, or have lost weights that it reads."""
+        lost = {need.name for need, at in self.reads(training) if self.weights(need, at) in ("to come", "lost")}
         return [need for need in training.needs if need.name in lost or not self.done(need)]
-
-    def has(self, training: Training, at: Point) -> bool:
-        """Whether it is done, and its weights of a point are there."""
-        return self._recorded(training) and self.snapshot(training, at).exists()
-
-    def ended_before(self, training: Training, at: Point) -> bool:
-        """Whether it is done and never came to a point: recipe.stop_at ended it."""
-        if not training.recipe.stop_at or at == END or not self._recorded(training):
-            return False
-        folder = self.folder(training)
-        lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
-        return bool(lines) and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps
 
     def missing_points(self) -> dict[str, list[Point]]:
         """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
@@ -133,10 +137,7 @@ class Home:
         folders = {path.name for path in (self.pool / "trainings").glob("*")}
         if not folders:
             return {}
-        exists, there = (
-            cache(Path.exists),
-            dict[tuple[str, Point], bool](),
-        )  # one look each, for all tickets
+        exists, state = cache(Path.exists), cache(self.weights)  # one look each, for all tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # what others come from stands before them
             if training.name in folders and training.name not in out and self.done(training):
@@ -144,15 +145,9 @@ class Home:
             if not any(need.name in folders for need in training.needs):
                 continue
             for need, at in self.reads(training, exists):
-                key = (need.name, at)
-                if key not in there:
-                    there[key] = self.has(need, at) or self.ended_before(need, at)
-                if not there[key] and at not in out.get(need.name, ()) and self._recorded(need):
+                if state(need, at) == "lost" and at not in out.get(need.name, ()):
                     out.setdefault(need.name, []).append(at)
         return out
-
-    def _recorded(self, training: Training) -> bool:
-        return (self.folder(training) / "result.json").exists()
 
 
 RESULT: files.Shape = {  # what others ask of result.json

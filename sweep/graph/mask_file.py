@@ -60,10 +60,9 @@ class Scorer(Protocol):
     """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
     it, and gradients of that on a device."""
 
-    @property
-    def network(self) -> Network: ...
+    def network(self, training: Training) -> Network: ...
 
-    def gradients(self, weights: Weights, seed: int) -> Gradients: ...
+    def gradients(self, training: Training, weights: Weights) -> Gradients: ...
 
 
 def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None) -> Found:
@@ -109,7 +108,8 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
 
 def _weights_of(home: Home, mask: Mask, scorer: Scorer | None) -> tuple[Network, Weights]:
     if mask.at_start and scorer:
-        return scorer.network, scorer.network.initial(mask.of.start.seed or 0)
+        network = scorer.network(mask.of)
+        return network, network.initial(mask.of.start.seed or 0)
     network, weights, _ = weights_at(home, mask.of, mask.method.at)
     return network, weights
 
@@ -118,7 +118,7 @@ def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: 
     method, seed = mask.method, mask.of.seed
     if SCORES[method.score].gradients and scorer is None:
         raise Refused(f"{method}: needs gradients, so it is made by the first training that wants it (lottery sweep)")
-    gradients = scorer.gradients(weights, seed) if SCORES[method.score].gradients and scorer else None
+    gradients = scorer.gradients(mask.of, weights) if SCORES[method.score].gradients and scorer else None
     seen = Seen(weights.kernels, masks.kernel_sizes(network), gradients, masks.stream(seed, "score"))
     within = make_mask(home, mask.within).mask if mask.within else None
     shapes, inverted = masks.kernel_shapes(network), mask.arrangement == "inverted"

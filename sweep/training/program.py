@@ -8,7 +8,7 @@ What a step computes stands in step.py: two pure functions with one sum over the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import tensorflow as tf
 from models import Network, Weights, build
 from sweep.data import Dataset
 from sweep.data.feed import PER_REPLICA, Resident
+from sweep.data.fingerprint import fingerprint
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.graph.training import Training
@@ -63,6 +64,11 @@ class Program:
             # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
             for called, arguments in self.calls():
                 called.get_concrete_function(**arguments)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the images it trains on and evaluates."""
+        return fingerprint(self.dataset, self.data)
 
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas

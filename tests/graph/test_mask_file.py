@@ -204,7 +204,8 @@ def test_laid_on_a_network_with_other_classes_a_mask_leaves_the_classifier_whole
 @pytest.mark.tensorflow
 def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp_path):
     """Also where the training that wants it has another number of classes; it is refused there, unless laid on it."""
-    from sweep.work.start import start_of
+    from sweep.work.inputs import Inputs
+    from sweep.work.inputs import mask_of as mask_for
     from sweep.work.worker import Worker
 
     data = Data("synthetic", image_size=8, classes=6, images=64)
@@ -212,8 +213,12 @@ def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp
     home = Home(tmp_path / "small", asked)
     ticket = home.training(made_up.tickets(home)[0])
     ticket = replace(ticket, data=replace(data, classes=4))
-    found = Worker(home, quiet=True)._mask(ticket)
+    found = mask_for(home, ticket, Worker(home, quiet=True))
     assert found.network.classes == 6
     network = build("mobilenet_v2_small", image_size=8, channels=3, classes=4, width=0.35)
-    assert "has shape (1280, 6), expected (1280, 4)" in refusal(lambda: start_of(home, ticket, network, 8, found))
-    assert start_of(home, ticket, network, 8, found.on(network)).mask.size == network.prunable
+
+    def start_with(mask):
+        return Inputs(ticket, (), mask, "", {}).start(network, 8)
+
+    assert "has shape (1280, 6), expected (1280, 4)" in refusal(lambda: start_with(found))
+    assert start_with(found.on(network)).mask.size == network.prunable
