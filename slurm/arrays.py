@@ -22,7 +22,7 @@ from sweep.errors import Refused, command
 from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.state import missing, predicted_seconds
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.progress import Work, console
 from sweep.pruning.scores import SCORES
 from sweep.work.worker import Failure
@@ -61,7 +61,7 @@ class Slurm:
 class Wanted:
     """What is to be submitted now."""
 
-    trainings: list[Training]
+    trainings: list[Task]
     masks: bool
 
     @property
@@ -141,7 +141,7 @@ def _chain_of(home: Home, wanted: Wanted, size: int = sbatch.MAX_ARRAY_SIZE, roo
     return sbatch.chain(experiment, home.root.resolve(), wanted.trainings, wanted.masks, size, room)
 
 
-def largest(trainings: Iterable[Training]) -> int:
+def largest(trainings: Iterable[Task]) -> int:
     """How many trainings the largest generation after the dense runs has."""
     return max(Counter(one.generation for one in trainings if one.kind != "dense").values(), default=0)
 
@@ -201,7 +201,7 @@ def predicted_limit(home: Home) -> str:
 def wanted_of(home: Home, live: Collection[str] = (), only: Collection[str] | None = None) -> Wanted:
     """What is neither done nor `live`, and can be done: nothing that needs what is not to come."""
     open_ = missing(home)
-    to_come: dict[str, Training] = {}
+    to_come: dict[str, Task] = {}
     lacking = {training.name for training in open_}
     coming = {training.name for training in open_ if training.slug in live}
     for training in open_:  # parents come first

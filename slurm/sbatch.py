@@ -18,7 +18,7 @@ from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.experiment.checks import seconds_of
 from sweep.files import write_text
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
@@ -47,7 +47,7 @@ class Job:
 def chain(
     experiment: Experiment,
     folder: Path,
-    missing: Sequence[Training],
+    missing: Sequence[Task],
     masks: bool = True,
     max_array_size: int = MAX_ARRAY_SIZE,
     room: int | None = None,
@@ -81,12 +81,12 @@ def chain(
     return [*jobs, Job(last, last, waits, _script(experiment, folder, last, 0, command_of(experiment, folder, last)))]
 
 
-def _place(training: Training) -> tuple[int, bool]:
+def _place(training: Task) -> tuple[int, bool]:
     """Its generation; of the first the dense runs come first, then what was pruned at its initialization."""
     return training.generation, training.generation == 0 and training.kind != "dense"
 
 
-def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tuple[tuple[str, str], ...]:
+def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> tuple[tuple[str, str], ...]:
     """What a part of a generation waits for: the masks of the dense runs, and the arrays that hold what it needs;
     element by element where each needs only its own forerunner."""
     needed = {need.name for training in part for need in training.needs}
@@ -97,7 +97,7 @@ def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> tupl
     return (*first, *(("afterany", job.name) for job in holding))
 
 
-def _element_wise(part: Sequence[Training], before: Job) -> bool:
+def _element_wise(part: Sequence[Task], before: Job) -> bool:
     """Whether element i needs, of the generation before, element i alone."""
     if len(part) > len(before.tasks) or len(set(before.indices)) < len(before.tasks):
         return False
@@ -207,7 +207,7 @@ def gpus_of(experiment: Experiment, cells: bool) -> int:
 
 
 def _array(
-    experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: tuple[tuple[str, str], ...]
+    experiment: Experiment, folder: Path, part: Sequence[Task], number: int, waits: tuple[tuple[str, str], ...]
 ) -> Job:
     """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
     cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
@@ -226,14 +226,14 @@ def _array(
     return Job(base if not number else f"{base}-{number + 1}", base, waits, text, names, indices)
 
 
-def carried(experiment: Experiment, training: Training) -> int:
+def carried(experiment: Experiment, training: Task) -> int:
     """Trainings of an array element; a dense run has one to itself."""
     several = experiment.cluster.trainings_per_task
     assert several != "auto", "slurm.packing settles it"
     return 1 if training.kind == "dense" else several
 
 
-def _chunks(group: Sequence[Training], size: int) -> list[Sequence[Training]]:
+def _chunks(group: Sequence[Task], size: int) -> list[Sequence[Task]]:
     return [group[first : first + size] for first in range(0, len(group), size)]
 
 

@@ -19,7 +19,7 @@ from sweep.experiment import BEGINNING, END, Experiment, Point
 from sweep.experiment import file as experiment_file
 from sweep.graph.plan import Graph, graph_of
 from sweep.graph.runs import Runs
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task, Training
 from sweep.progress import console
 
 AGAIN = "again"  # in the folder of a finished training: trained once more for weights it has lost
@@ -45,11 +45,11 @@ class Home:
     def report(self) -> Path:
         return self.root / "report"
 
-    def training(self, task: str) -> Training:
+    def training(self, task: str) -> Task:
         """The training that this experiment calls `task`."""
         return self.graph[task]
 
-    def folder(self, training: Training) -> Path:
+    def folder(self, training: Task) -> Path:
         return self.pool / "trainings" / training.name
 
     def folder_of(self, task: str) -> Path:
@@ -58,7 +58,7 @@ class Home:
     def mask(self, mask: Mask) -> Path:
         return self.pool / "masks" / f"{mask.name}.h5"
 
-    def snapshot(self, training: Training, at: Point) -> Path:
+    def snapshot(self, training: Task, at: Point) -> Path:
         """The snapshot of a training at a point. Which step that is, its own record says."""
         folder = self.folder(training)
         if at == END:
@@ -67,18 +67,18 @@ class Home:
             folder, at.count if at.unit == "it" or at == BEGINNING else at.count * steps_per_epoch(folder)
         )
 
-    def done(self, training: Training) -> bool:
+    def done(self, training: Task) -> bool:
         """Whether a training has its result, or was skipped and will have none."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
-    def skipped(self, training: Training) -> str:
+    def skipped(self, training: Task) -> str:
         """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
         if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
             return ""
         return str(found["reason"])
 
-    def points_asked(self, training: Training) -> set[Point]:
+    def points_asked(self, training: Task) -> set[Point]:
         """The points of it that any experiment of the pool starts from: trained again it might be another run."""
         out = set(self.graph.points_of(training))
         for described in descriptions(self.pool):
@@ -90,7 +90,7 @@ class Home:
                 console.print(f"{error}; what it asks of {training.slug} is not kept")
         return out
 
-    def reads(self, training: Training, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
+    def reads(self, training: Task, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
         """The weights of other trainings that it would read now: those it starts from and, where its mask is not made,
         those that is found in."""
         out = list(training.starts)
@@ -100,7 +100,7 @@ class Home:
             mask = mask.within
         return out
 
-    def weights(self, training: Training, at: Point) -> Literal["there", "to come", "lost", "never"]:
+    def weights(self, training: Task, at: Point) -> Literal["there", "to come", "lost", "never"]:
         """Where the weights of a training at a point are: `to come` before it is done, `lost` where it is done and they
         are missing, `never` where recipe.stop_at ended it before."""
         folder = self.folder(training)
@@ -114,7 +114,7 @@ class Home:
                 return "never"
         return "lost"
 
-    def starts(self, training: Training) -> list[Path]:
+    def starts(self, training: Task) -> list[Path]:
         """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
         for need, at in self.reads(training):
             if (state := self.weights(need, at)) == "never":
@@ -124,7 +124,7 @@ class Home:
                 raise Refused(said)
         return [self.snapshot(need, at) for need, at in training.starts]
 
-    def waits_for(self, training: Training) -> list[Training]:
+    def waits_for(self, training: Task) -> list[Training]:
         """The trainings it comes from that are not done, or have lost weights that it reads."""
         lost = {need.name for need, at in self.reads(training) if self.weights(need, at) in ("to come", "lost")}
         return [need for need in training.needs if need.name in lost or not self.done(need)]

@@ -15,7 +15,7 @@ from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs, run_of
 from sweep.graph.snapshot_file import network_of, read_weights
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
 from sweep.pruning.scores import SCORES, Gradients, Seen
@@ -47,7 +47,7 @@ class Found:
         return Found(network, np.concatenate([named[name].ravel() for name in own]), self.threshold)
 
 
-def weights_at(home: Home, training: Training, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
+def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
     """The weights of a training at a point, with their network and the attributes of their file."""
     return read_weights(home.snapshot(training, at))
 

@@ -17,7 +17,7 @@ from models import Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.snapshot_file import read_weights
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 
 RUNS: files.Shape = {"run?": str, "runs?": {}, "fingerprint?": str}
 
@@ -51,12 +51,12 @@ class Runs:
             self._there[name] = run
         return self._there[name]
 
-    def before(self, training: Training) -> dict[str, str]:
+    def before(self, training: Task) -> dict[str, str]:
         """Of the trainings it comes from, by their names."""
         found = {parent.name: self.there(parent.name) for parent in training.needs}
         return {name: run for name, run in found.items() if run}
 
-    def origins(self, training: Training) -> dict[str, str]:
+    def origins(self, training: Task) -> dict[str, str]:
         """`before`; Refused where one of them is not done, or itself came from a run that is no longer there."""
         for parent in training.needs:
             if not self.record(parent.name):
@@ -70,7 +70,7 @@ class Runs:
         runs = record.get("runs") or {}
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
-    def replaced(self, training: Training) -> str:
+    def replaced(self, training: Task) -> str:
         """The training that was replaced since it, or something it came from, was trained; empty: none."""
         waiting = [training]
         while waiting:  # of a thousand rounds each comes from the one before
@@ -84,7 +84,7 @@ class Runs:
             waiting.pop()
         return self._replaced[training.name]
 
-    def refuse_replaced(self, *trainings: Training) -> None:
+    def refuse_replaced(self, *trainings: Task) -> None:
         """The first of these that came from a run that is no longer there."""
         for training in trainings:
             if not (parent := self.replaced(training)):

@@ -20,7 +20,7 @@ from sweep.data.feed import PER_REPLICA, Resident
 from sweep.data.fingerprint import fingerprint
 from sweep.devices import Devices
 from sweep.experiment import Experiment
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.training import loss_scale
 from sweep.training.evaluation import Evaluation, function
 from sweep.training.optimizer import SLOTS
@@ -33,7 +33,7 @@ Tensor = Any
 class Program:
     """Trains one network on one data set; `evaluation` has the weights it evaluates: a moving average, where kept."""
 
-    def __init__(self, asked: Experiment | Training, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
+    def __init__(self, asked: Experiment | Task, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
         self.recipe, self.data, self.dataset, self.devices = asked.recipe, asked.data, dataset, devices
         self.network: Network = build(
             asked.model.name,

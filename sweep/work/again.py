@@ -20,7 +20,7 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
 from sweep.graph.runs import run_of
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.hardware import circumstances, gpu_name
 from sweep.training.loop import Watch, train
 from sweep.training.program import Program
@@ -35,7 +35,7 @@ class Other(Exception):
 class _First:
     """What is on record of the first training, whose weights at the wanted points are not there."""
 
-    def __init__(self, folder: Path, training: Training, wanted: list[Point]) -> None:
+    def __init__(self, folder: Path, training: Task, wanted: list[Point]) -> None:
         self.folder, self.name, self.wanted = folder, training.slug, wanted
         self.words = ", ".join(in_order(map(str, wanted)))
         self.lost = f"{self.name}: its weights at {self.words} are not there"

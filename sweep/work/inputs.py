@@ -13,7 +13,7 @@ from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
-from sweep.graph.training import Training
+from sweep.graph.training import Task, Training
 from sweep.progress import console
 from sweep.pruning.masks import emptied
 
@@ -29,14 +29,14 @@ class Skipped(Exception):
 class Device(Scorer, Protocol):
     """Where a task is done: it has the programs of trainings, and what a mask needs besides files."""
 
-    def program(self, training: Training) -> Program: ...
+    def program(self, training: Task) -> Program: ...
 
 
 @dataclass(frozen=True)
 class Inputs:
     """What a task reads: all of it is there, of its network and its data, and of the runs that the pool has now."""
 
-    training: Training
+    training: Task
     weights: tuple[Weights, ...]  # of other trainings: those it starts from, or the ends of a line
     mask: Found | None
     fingerprint: str  # of the data
@@ -46,7 +46,9 @@ class Inputs:
         """Return where the training begins: weights, mask, and the step it takes up; `steps` are those of an epoch."""
         from sweep.training.loop import Start
 
-        training, origin, total = self.training, self.training.start, self.training.recipe.epochs * steps
+        training = self.training
+        assert isinstance(training, Training)
+        origin, total = training.start, training.recipe.epochs * steps
         begin = training.begin.step(steps, training.recipe.epochs)
         if begin >= total:
             raise Refused(f"prune.rewind: {training.begin} lies after the end ({total} steps)")
@@ -63,7 +65,7 @@ class Inputs:
         return Start(weights, begin, training.seed, mask, training.rates == "last", self.fingerprint)
 
 
-def open_inputs(home: Home, training: Training, device: Device) -> Inputs:
+def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     """Return what a task reads. Raise Refused where some is missing or does not fit, Skipped where it is no use."""
     for parent in training.needs:
         if why := home.skipped(parent):
@@ -76,7 +78,7 @@ def open_inputs(home: Home, training: Training, device: Device) -> Inputs:
     return Inputs(training, weights, mask, program.fingerprint, came_from)
 
 
-def mask_of(home: Home, training: Training, scorer: Scorer) -> Found | None:
+def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
     """Return the mask of a training, if it has one. Raise Skipped where it leaves a kernel empty."""
     found = make_mask(home, training.mask, scorer) if training.mask else None
     empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
@@ -90,7 +92,7 @@ def mask_of(home: Home, training: Training, scorer: Scorer) -> Found | None:
     raise Skipped(why)
 
 
-def _refuse_other_images(home: Home, training: Training, runs: Runs, fingerprint: str) -> None:
+def _refuse_other_images(home: Home, training: Task, runs: Runs, fingerprint: str) -> None:
     """A ticket on other images than its dense run had would be a mistake nobody sees."""
     for other in training.needs or home.graph:  # what starts from nothing is compared with any that is done
         if other.data == training.data and (result := runs.record(other.name)):

@@ -14,7 +14,7 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.runs import run_of
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.hardware import circumstances
 from sweep.training.loop import Outcome, Watch, train
 from sweep.training.program import Program
@@ -40,7 +40,7 @@ def run_training(home: Home, program: Program, inputs: Inputs, began: float, qui
         (folder / "checkpoint.h5").unlink(missing_ok=True)
 
 
-def _points(home: Home, program: Program, training: Training) -> frozenset[int]:
+def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
     """Steps at which its weights are kept: of a dense run those that others start from, and a ladder of early ones."""
     if training.kind != "dense":
         return frozenset()
@@ -58,7 +58,7 @@ def drop_later(folder: Path, step: int) -> None:
     (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 
-def keep(folder: Path, program: Program, training: Training, at: int | Point, weights: Weights) -> None:
+def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
     """As the weights after `at` steps, or as the final ones."""
     network = program.network
     attributes = {

@@ -23,7 +23,7 @@ from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.mask_file import can_make
 from sweep.graph.runs import Runs
-from sweep.graph.training import Line, Training
+from sweep.graph.training import Line, Task
 from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
 from sweep.pruning.scores import Gradients
@@ -65,7 +65,7 @@ class Worker:
         self._mine: tuple[str, Callable[[], None]] | None = None  # the task under way, and whether it is still ours
         commit()  # as it is now, when this code was loaded; results say it later
 
-    def program(self, training: Training) -> Program:
+    def program(self, training: Task) -> Program:
         """The program that trains it."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
@@ -86,11 +86,11 @@ class Worker:
             self._program = key, program
         return self._program[1]
 
-    def network(self, training: Training) -> Network:
+    def network(self, training: Task) -> Network:
         """The network of a training."""
         return self.program(training).network
 
-    def gradients(self, training: Training, weights: Weights) -> Gradients:
+    def gradients(self, training: Task, weights: Weights) -> Gradients:
         """Gradients of a training's network on its data, for scores."""
         from sweep.training.gradients import DeviceGradients
 
@@ -141,7 +141,7 @@ class Worker:
                 if training.kind == "dense":
                     track_weights(home, training, tracker)
 
-    def _again(self, training: Training) -> None:
+    def _again(self, training: Task) -> None:
         """For the weights that it did not keep, or lost, and others want."""
         home, folder = self.home, self.home.folder(training)
         with self._claimed(training, folder / AGAIN) as (_, check):
@@ -157,7 +157,7 @@ class Worker:
             train_again(home, self.program(training), inputs, wanted, check, self.quiet)
 
     @contextmanager
-    def _claimed(self, training: Training, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
+    def _claimed(self, training: Task, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
         """While the claim on a task is held: the claim, and a function that raises where another process has it."""
         mine = claim.take(place, self.restarts)
         self._mine = training.slug, partial(claim.check, place, mine)
@@ -178,7 +178,7 @@ class Worker:
                 except Refused:  # said when its turn comes
                     pass
 
-    def _skip(self, training: Training, why: Skipped) -> None:
+    def _skip(self, training: Task, why: Skipped) -> None:
         said = {"task": training.slug, "reason": str(why), "runs": Runs(self.home.pool).before(training)}
         files.write_json(self.home.folder(training) / "skipped.json", said)
 
