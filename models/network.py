@@ -90,6 +90,22 @@ class Network:
             )
         )
 
+    def adopted(self, named: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return arrays of a network that differs in its number of classes, with this one's `own` classifier.
+
+        Arrays are found by name. Raise ValueError where one is missing, is not of this network, or has another shape.
+        """
+        classifier = {f"{layer.name}/{part}" for layer in self.layers if layer.kind == "dense"
+                      for part in ("kernel", "bias")}  # fmt: skip
+        out = {}
+        for name in sorted({*own, *named}):
+            has, wants = (arrays[name].shape if name in arrays else "none" for arrays in (named, own))
+            other_classes = name in classifier and has[:-1] == wants[:-1]
+            if has != wants and not other_classes:
+                raise ValueError(f"{self.name}: {name} has shape {has}, expected {wants}")
+            out[name] = named[name] if has == wants else own[name]
+        return out
+
     def named(self, weights: Weights) -> dict[str, np.ndarray]:
         """Flat vectors → arrays by name (views, no copies)."""
         out: dict[str, np.ndarray] = {}

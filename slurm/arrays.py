@@ -21,7 +21,7 @@ from sweep.errors import Refused, command
 from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.state import missing, predicted_seconds
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.progress import Work, console
 from sweep.pruning.scores import SCORES
 from sweep.work.worker import Failure
@@ -175,11 +175,11 @@ def predicted_limit(home: Home) -> str:
     return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
 
 
-def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Training], bool]:
+def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Task], bool]:
     """Return what is neither done nor `live` and can be done (nothing that needs what is not to come), and whether
     masks are to be made."""
     open_ = missing(home)
-    to_come: dict[str, Training] = {}
+    to_come: dict[str, Task] = {}
     lacking = {training.name for training in open_}
     coming = {training.name for training in open_ if training.slug in live}
     for training in open_:  # parents come first

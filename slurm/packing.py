@@ -18,7 +18,7 @@ from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 
 ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
 START_SHARE = 0.05  # of an element's time, that starting may take
@@ -62,7 +62,7 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
     return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
 
 
-def settled_for(home: Home, trainings: Iterable[Training]) -> Experiment:
+def settled_for(home: Home, trainings: Iterable[Task]) -> Experiment:
     """Return the experiment of a folder with numbers where its cluster says auto, for a chain of these trainings."""
     generations = Counter(one.generation for one in trainings if one.kind != "dense")
     return settled(home.experiment, home.pool, max(generations.values(), default=0))

@@ -18,7 +18,7 @@ from sweep.errors import Refused
 from sweep.experiment import Cluster, Experiment
 from sweep.experiment.checks import seconds_of
 from sweep.files import write_text
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
@@ -121,7 +121,7 @@ def logs_of(pool: Path) -> Path:
 def chain(
     experiment: Experiment,
     folder: Path,
-    missing: Sequence[Training],
+    missing: Sequence[Task],
     masks: bool = True,
     max_array_size: int = MAX_ARRAY_SIZE,
     room: int | None = None,
@@ -154,12 +154,12 @@ def chain(
     return [*jobs, _single(experiment, folder, "report" if len(now) == len(missing) else "rest", waits)]
 
 
-def _place(training: Training) -> tuple[int, bool]:
+def _place(training: Task) -> tuple[int, bool]:
     """Its generation; of the first the dense runs come first, then what was pruned at its initialization."""
     return training.generation, training.generation == 0 and training.kind != "dense"
 
 
-def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> Waits:
+def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> Waits:
     """What a part of a generation waits for: the masks of the dense runs, and the arrays that hold what it needs;
     element by element where each needs only its own forerunner."""
     needed = {need.name for training in part for need in training.needs}
@@ -170,7 +170,7 @@ def _waits(part: Sequence[Training], before: Sequence[Job], masks: bool) -> Wait
     return (*first, *(("afterany", job.name) for job in holding))
 
 
-def _element_wise(part: Sequence[Training], before: Job) -> bool:
+def _element_wise(part: Sequence[Task], before: Job) -> bool:
     """Whether element i needs, of the generation before, element i alone."""
     own = [tuple(need.name for need in one.needs if need.generation == one.generation - 1) for one in part]
     return len(before.tasks) == len(before.elements) and own == list(before.elements[: len(own)])
@@ -182,7 +182,7 @@ def _single(experiment: Experiment, folder: Path, part: str, waits: Waits) -> Jo
     return _job(experiment, folder, part, command_of(experiment, folder, part), waits, gpus=gpus)
 
 
-def _array(experiment: Experiment, folder: Path, part: Sequence[Training], number: int, waits: Waits) -> Job:
+def _array(experiment: Experiment, folder: Path, part: Sequence[Task], number: int, waits: Waits) -> Job:
     """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
     cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
     base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
@@ -278,7 +278,7 @@ def gpus_of(experiment: Experiment, cells: bool) -> int:
     return cluster.gpus_per_cell
 
 
-def carried(experiment: Experiment, training: Training) -> int:
+def carried(experiment: Experiment, training: Task) -> int:
     """Trainings of an array element; a dense run has one to itself."""
     several = experiment.cluster.trainings_per_task
     assert several != "auto", "slurm.packing settles it"

@@ -75,7 +75,7 @@ def train(devices: int, **recipe) -> dict:
     copies = {name: run.replicas_of(name) for name in names}
     test = run.dataset.test
     images = augment.normalised(test.images, run.dataset.mean, run.dataset.deviation, tf.float32)
-    logits = network.apply(Weights(*map(tf.constant, run.final_weights())), images, False)[0].numpy()
+    logits = network.apply(Weights(*map(tf.constant, run.evaluation.weights())), images, False)[0].numpy()
     by_hand = (logits.argmax(1) == test.labels).mean()
     return {
         "replicas": len(copies["kernels"]),
@@ -89,7 +89,7 @@ def train(devices: int, **recipe) -> dict:
         "frozen": frozen[:200].tolist(),
         "frozen_by_one": whole[:200].tolist(),
         "augmented_alike": bool(alike),
-        "evaluated": run.evaluate(run.dataset.test)["top1"],
+        "evaluated": run.evaluation.metrics(run.dataset.test)["top1"],
         "evaluated_by_hand": float(by_hand),
     }
 

@@ -35,10 +35,10 @@ def assert_nothing_is_traced_later(program, folder: Path) -> None:
         called.get_concrete_function(**arguments)
 
     def traces() -> list[int]:
-        return [called.experimental_get_tracing_count() for called in (program._run, program._evaluate)]
+        return [called.experimental_get_tracing_count() for called in (program._run, program.evaluation._evaluate)]
 
     before = traces()
     assert min(before) > 0
     trained(program, start_at(program), folder)
-    program.evaluate(program.dataset.test)
+    program.evaluation.metrics(program.dataset.test)
     assert traces() == before

@@ -19,7 +19,7 @@ from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import Found
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task
 from sweep.progress import console, duration
 from sweep.pruning.masks import kernel_sizes, remaining
 from sweep.report.overlaps import found_in, made, pairs, title
@@ -75,7 +75,7 @@ def masks(
     return failed(failures)
 
 
-def summary(home: Home, dense: Training, make: bool = True) -> None:
+def summary(home: Home, dense: Task, make: bool = True) -> None:
     """Accuracy of a dense run and what each mask of its seed leaves. One that is not there is made, or left out."""
     result = files.read_json(home.folder(dense) / "result.json", RESULT)
     took = duration(result.get("seconds", 0.0))

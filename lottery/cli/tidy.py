@@ -21,7 +21,7 @@ from sweep.graph import claim
 from sweep.graph.home import descriptions
 from sweep.graph.plan import graph_of
 from sweep.graph.runs import Runs
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task
 from sweep.progress import console
 
 UNASKED = "no experiment asks for it"
@@ -89,9 +89,9 @@ def left_over(results: Path) -> list[Left]:
     return [Left(path.name, str(path), _bytes(path), why[name]) for path, name in named.items() if why[name]]
 
 
-def _asked(results: Path) -> dict[str, Training | Mask]:
+def _asked(results: Path) -> dict[str, Task | Mask]:
     """All trainings and masks that the experiments under `results` ask for, by name."""
-    out: dict[str, Training | Mask] = {}
+    out: dict[str, Task | Mask] = {}
     for described in descriptions(results):
         for training in graph_of(experiment_file.load(described)):  # one that cannot be read is refused by name
             out[training.name] = training
@@ -100,7 +100,7 @@ def _asked(results: Path) -> dict[str, Training | Mask]:
     return out
 
 
-def _of_other_runs(results: Path, asked: Mapping[str, Training | Mask]) -> dict[str, str]:
+def _of_other_runs(results: Path, asked: Mapping[str, Task | Mask]) -> dict[str, str]:
     """Of these, what came from another run of a training than is there, and what came from that in turn; and why."""
     runs = Runs(results)
 
@@ -110,7 +110,7 @@ def _of_other_runs(results: Path, asked: Mapping[str, Training | Mask]) -> dict[
             return ""
         return mask.of.name if files.read_attributes(path).get("weights") != there else ""
 
-    def replaced(one: Training | Mask) -> str:
+    def replaced(one: Task | Mask) -> str:
         if isinstance(one, Mask):
             return of_mask(one) or runs.replaced(one.of)
         unknown = one.mask and not runs.recorded(one.name)  # of a version that did not record runs: as its mask tells

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sweep import files
 from sweep.errors import Refused
@@ -19,7 +19,7 @@ from sweep.experiment import BEGINNING, END, Experiment, Point
 from sweep.experiment import file as experiment_file
 from sweep.graph.plan import Graph, graph_of
 from sweep.graph.runs import Runs
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task, Training
 from sweep.progress import console
 
 AGAIN = "again"  # in the folder of a finished training: trained once more for weights it has lost
@@ -45,11 +45,11 @@ class Home:
     def report(self) -> Path:
         return self.root / "report"
 
-    def training(self, task: str) -> Training:
+    def training(self, task: str) -> Task:
         """The training that this experiment calls `task`."""
         return self.graph[task]
 
-    def folder(self, training: Training) -> Path:
+    def folder(self, training: Task) -> Path:
         return self.pool / "trainings" / training.name
 
     def folder_of(self, task: str) -> Path:
@@ -58,7 +58,7 @@ class Home:
     def mask(self, mask: Mask) -> Path:
         return self.pool / "masks" / f"{mask.name}.h5"
 
-    def snapshot(self, training: Training, at: Point) -> Path:
+    def snapshot(self, training: Task, at: Point) -> Path:
         """The snapshot of a training at a point. Which step that is, its own record says."""
         folder = self.folder(training)
         if at == END:
@@ -67,18 +67,18 @@ class Home:
             folder, at.count if at.unit == "it" or at == BEGINNING else at.count * steps_per_epoch(folder)
         )
 
-    def done(self, training: Training) -> bool:
+    def done(self, training: Task) -> bool:
         """Whether a training has its result, or was skipped and will have none."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
-    def skipped(self, training: Training) -> str:
+    def skipped(self, training: Task) -> str:
         """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
         if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
             return ""
         return str(found["reason"])
 
-    def points_asked(self, training: Training) -> set[Point]:
+    def points_asked(self, training: Task) -> set[Point]:
         """The points of it that any experiment of the pool starts from: trained again it might be another run."""
         out = set(self.graph.points_of(training))
         for described in descriptions(self.pool):
@@ -90,7 +90,7 @@ class Home:
                 console.print(f"{error}; what it asks of {training.slug} is not kept")
         return out
 
-    def reads(self, training: Training, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
+    def reads(self, training: Task, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
         """The weights of other trainings that it would read now: those it starts from and, where its mask is not made,
         those that is found in."""
         out = list(training.starts)
@@ -100,30 +100,34 @@ class Home:
             mask = mask.within
         return out
 
-    def lost(self, training: Training) -> list[tuple[Training, Point]]:
-        """Return the weights this training would read that are missing, although the trainings they are of are done."""
-        return [(need, at) for need, at in self.reads(training) if self._recorded(need) and not self.has(need, at)]
-
-    def waits_for(self, training: Training) -> list[Training]:
-        """The trainings it comes from that are not done, or whose weights it reads and are not there."""
-        lost = {
-            need.name
-            for need, at in self.reads(training)
-            if not (self.has(need, at) or self.ended_before(need, at))  # no use to wait for what cannot come
-        }
-        return [need for need in training.needs if need.name in lost or not self.done(need)]
-
-    def has(self, training: Training, at: Point) -> bool:
-        """Whether it is done, and its weights of a point are there."""
-        return self._recorded(training) and self.snapshot(training, at).exists()
-
-    def ended_before(self, training: Training, at: Point) -> bool:
-        """Whether it is done and never came to a point: recipe.stop_at ended it."""
-        if not training.recipe.stop_at or at == END or not self._recorded(training):
-            return False
+    def weights(self, training: Task, at: Point) -> Literal["there", "to come", "lost", "never"]:
+        """Where the weights of a training at a point are: `to come` before it is done, `lost` where it is done and they
+        are missing, `never` where recipe.stop_at ended it before."""
         folder = self.folder(training)
-        lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
-        return bool(lines) and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps
+        if not (folder / "result.json").exists():
+            return "to come"
+        if self.snapshot(training, at).exists():
+            return "there"
+        if training.recipe.stop_at and at != END:
+            lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
+            if lines and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps:
+                return "never"
+        return "lost"
+
+    def starts(self, training: Task) -> list[Path]:
+        """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
+        for need, at in self.reads(training):
+            if (state := self.weights(need, at)) == "never":
+                raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
+            if state == "lost":
+                said = f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
+                raise Refused(said)
+        return [self.snapshot(need, at) for need, at in training.starts]
+
+    def waits_for(self, training: Task) -> list[Training]:
+        """The trainings it comes from that are not done, or have lost weights that it reads."""
+        lost = {need.name for need, at in self.reads(training) if self.weights(need, at) in ("to come", "lost")}
+        return [need for need in training.needs if need.name in lost or not self.done(need)]
 
     def missing_points(self) -> dict[str, list[Point]]:
         """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
@@ -133,10 +137,7 @@ class Home:
         folders = {path.name for path in (self.pool / "trainings").glob("*")}
         if not folders:
             return {}
-        exists, there = (
-            cache(Path.exists),
-            dict[tuple[str, Point], bool](),
-        )  # one look each, for all tickets
+        exists, state = cache(Path.exists), cache(self.weights)  # one look each, for all tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # what others come from stands before them
             if training.name in folders and training.name not in out and self.done(training):
@@ -144,15 +145,9 @@ class Home:
             if not any(need.name in folders for need in training.needs):
                 continue
             for need, at in self.reads(training, exists):
-                key = (need.name, at)
-                if key not in there:
-                    there[key] = self.has(need, at) or self.ended_before(need, at)
-                if not there[key] and at not in out.get(need.name, ()) and self._recorded(need):
+                if state(need, at) == "lost" and at not in out.get(need.name, ()):
                     out.setdefault(need.name, []).append(at)
         return out
-
-    def _recorded(self, training: Training) -> bool:
-        return (self.folder(training) / "result.json").exists()
 
 
 RESULT: files.Shape = {  # what others ask of result.json

@@ -15,7 +15,7 @@ from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs, run_of
 from sweep.graph.snapshot_file import network_of, read_weights
-from sweep.graph.training import Mask, Training
+from sweep.graph.training import Mask, Task, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
 from sweep.pruning.scores import SCORES, Gradients, Seen
@@ -34,8 +34,20 @@ class Found:
         """Share of the prunable weights that stays."""
         return float(self.mask.mean())
 
+    def on(self, network: Network) -> Found:
+        """Return the mask laid on a network that may have another number of classes: its classifier is not pruned then.
 
-def weights_at(home: Home, training: Training, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
+        Raise Refused where anything else differs.
+        """
+        own = network.split("kernel", np.ones(network.prunable, bool))
+        try:
+            named = network.adopted(self.network.split("kernel", self.mask), own)
+        except ValueError as error:
+            raise Refused(f"{error}; the mask belongs to another network") from None
+        return Found(network, np.concatenate([named[name].ravel() for name in own]), self.threshold)
+
+
+def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
     """The weights of a training at a point, with their network and the attributes of their file."""
     return read_weights(home.snapshot(training, at))
 
@@ -45,12 +57,12 @@ def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dic
 
 
 class Scorer(Protocol):
-    """What a mask needs besides files: the network, where there is no snapshot to say it, and gradients on a device."""
+    """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
+    it, and gradients of that on a device."""
 
-    @property
-    def network(self) -> Network: ...
+    def network(self, training: Training) -> Network: ...
 
-    def gradients(self, weights: Weights, seed: int) -> Gradients: ...
+    def gradients(self, training: Training, weights: Weights) -> Gradients: ...
 
 
 def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None) -> Found:
@@ -96,7 +108,8 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
 
 def _weights_of(home: Home, mask: Mask, scorer: Scorer | None) -> tuple[Network, Weights]:
     if mask.at_start and scorer:
-        return scorer.network, scorer.network.initial(mask.of.start.seed or 0)
+        network = scorer.network(mask.of)
+        return network, network.initial(mask.of.start.seed or 0)
     network, weights, _ = weights_at(home, mask.of, mask.method.at)
     return network, weights
 
@@ -105,7 +118,7 @@ def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: 
     method, seed = mask.method, mask.of.seed
     if SCORES[method.score].gradients and scorer is None:
         raise Refused(f"{method}: needs gradients, so it is made by the first training that wants it (lottery sweep)")
-    gradients = scorer.gradients(weights, seed) if SCORES[method.score].gradients and scorer else None
+    gradients = scorer.gradients(mask.of, weights) if SCORES[method.score].gradients and scorer else None
     seen = Seen(weights.kernels, masks.kernel_sizes(network), gradients, masks.stream(seed, "score"))
     within = make_mask(home, mask.within).mask if mask.within else None
     shapes, inverted = masks.kernel_shapes(network), mask.arrangement == "inverted"

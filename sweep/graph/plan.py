@@ -9,7 +9,7 @@ from functools import cached_property
 from sweep.errors import Refused, suggestion
 from sweep.experiment import BEGINNING, END, Experiment, Method, Point, Prune
 from sweep.experiment.controls import CONTROLS
-from sweep.graph.training import Line, Mask, Start, Training, derived_seed
+from sweep.graph.training import Line, Mask, Start, Task, Training, derived_seed
 from sweep.pruning.masks import Level
 
 
@@ -17,10 +17,10 @@ from sweep.pruning.masks import Level
 class Graph:
     """The trainings of an experiment: generation by generation, the longest first."""
 
-    trainings: tuple[Training, ...]
+    trainings: tuple[Task, ...]
 
     @cached_property
-    def _by_task(self) -> dict[str, Training]:
+    def _by_task(self) -> dict[str, Task]:
         return {training.slug: training for training in self.trainings}
 
     @cached_property
@@ -31,13 +31,13 @@ class Graph:
                 out.setdefault(of.name, {})[at] = None
         return {name: list(points) for name, points in out.items()}
 
-    def __iter__(self) -> Iterator[Training]:
+    def __iter__(self) -> Iterator[Task]:
         return iter(self.trainings)
 
     def __len__(self) -> int:
         return len(self.trainings)
 
-    def __getitem__(self, task: str) -> Training:
+    def __getitem__(self, task: str) -> Task:
         """By its slug, or by its full name."""
         found = self._by_task.get(task) or self._by_task.get(task.rpartition("-")[0])
         if found is None or task not in (found.slug, found.name):
@@ -46,9 +46,9 @@ class Graph:
 
     @property
     def dense(self) -> list[Training]:
-        return [training for training in self.trainings if training.kind == "dense"]
+        return [one for one in self.trainings if isinstance(one, Training) and one.kind == "dense"]
 
-    def points_of(self, training: Training) -> list[Point]:
+    def points_of(self, training: Task) -> list[Point]:
         """The points of it that others start from or take their masks from."""
         return self._points.get(training.name, [])
 
@@ -77,7 +77,7 @@ def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
     return [Mask(level, dense, method) for method in prune.methods for level in levels(prune, method)]
 
 
-def _of_seed(experiment: Experiment, seed: int) -> Iterator[Training]:
+def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
     prune, dense = experiment.prune, dense_of(experiment, seed)
     yield dense
     yield from (_lr_rewind(dense, None, k) for k in prune.dense_lr_rewind)
@@ -159,7 +159,7 @@ def _control(kind: str, ticket: Training) -> Training:
     return replace(ticket, start=start, begin=begin, mask=replace(mask, arrangement=control.arrangement), kind=kind)
 
 
-def _instability(ticket: Training) -> Iterator[Training]:
+def _instability(ticket: Training) -> Iterator[Task]:
     """Two children of a point that see the data in other orders, and the line between where they end."""
     one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose), kind="child") for purpose in (2, 3))
-    yield from (one, other, Line.between(one, other))
+    yield from (one, other, Line(one, other))

@@ -15,7 +15,7 @@ from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import right_count
 from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Row:
         return self.state in ("failed", "skipped") or (self.test_top1 is not None and not self.measured)
 
 
-Results = dict[Training, dict[str, Any]]  # what result.json says
+Results = dict[Task, dict[str, Any]]  # what result.json says
 
 
 def results_of(home: Home) -> Results:
@@ -80,7 +80,7 @@ def collect(home: Home) -> list[Row]:
     return [_row(home, training, runs) for training in home.graph]
 
 
-def _row(home: Home, training: Training, runs: Runs) -> Row:
+def _row(home: Home, training: Task, runs: Runs) -> Row:
     folder = home.folder(training)
     out: dict[str, Any] = {"state": "waiting"}
     if folder.exists():

@@ -17,9 +17,9 @@ from models import Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.snapshot_file import read_weights
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 
-RUNS: files.Shape = {"run?": str, "runs?": {}}
+RUNS: files.Shape = {"run?": str, "runs?": {}, "fingerprint?": str}
 
 
 def run_of(weights: Weights) -> str:
@@ -44,24 +44,33 @@ class Runs:
     def there(self, name: str) -> str | None:
         """None where it is not done, or nothing says which run it was."""
         if name not in self._there:
-            record, final = self._record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
+            record, final = self.record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
             run = record.get("run") if record else None
             if record and run is None and final.exists():  # recorded before runs were
                 run = _run_of_file(final, final.stat().st_mtime_ns)
             self._there[name] = run
         return self._there[name]
 
-    def before(self, training: Training) -> dict[str, str]:
+    def before(self, training: Task) -> dict[str, str]:
         """Of the trainings it comes from, by their names."""
         found = {parent.name: self.there(parent.name) for parent in training.needs}
         return {name: run for name, run in found.items() if run}
+
+    def origins(self, training: Task) -> dict[str, str]:
+        """`before`; Refused where one of them is not done, or itself came from a run that is no longer there."""
+        for parent in training.needs:
+            if not self.record(parent.name):
+                said = f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both"
+                raise Refused(said)
+        self.refuse_replaced(*training.needs)
+        return self.before(training)
 
     def other(self, record: Mapping[str, Any]) -> str:
         """The first training of whose other run a record is; empty: none."""
         runs = record.get("runs") or {}
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
-    def replaced(self, training: Training) -> str:
+    def replaced(self, training: Task) -> str:
         """The training that was replaced since it, or something it came from, was trained; empty: none."""
         waiting = [training]
         while waiting:  # of a thousand rounds each comes from the one before
@@ -75,7 +84,7 @@ class Runs:
             waiting.pop()
         return self._replaced[training.name]
 
-    def refuse_replaced(self, *trainings: Training) -> None:
+    def refuse_replaced(self, *trainings: Task) -> None:
         """The first of these that came from a run that is no longer there."""
         for training in trainings:
             if not (parent := self.replaced(training)):
@@ -83,7 +92,8 @@ class Runs:
             raise Refused(f"{self.pool / 'trainings' / training.name}: came from another run of {parent} than the one "
                           "there; put that one back, or lottery tidy --replaced --delete and run again")  # fmt: skip
 
-    def _record(self, name: str) -> dict[str, Any] | None:
+    def record(self, name: str) -> dict[str, Any] | None:
+        """Return what result.json of a training says; None where it is not done."""
         if name not in self._records:
             self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
         return self._records[name]
@@ -91,5 +101,5 @@ class Runs:
     def recorded(self, name: str) -> dict[str, str]:
         """Those it came from: of its result or, where it is not finished, of its beginning."""
         begun = self.pool / "trainings" / name / "training.json"
-        record = self._record(name) or files.read_json_if_there(begun, RUNS) or {}
+        record = self.record(name) or files.read_json_if_there(begun, RUNS) or {}
         return record.get("runs") or {}

@@ -16,6 +16,18 @@ def network_of(attributes: dict[str, Any]) -> Network:
     return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)
 
 
+def adopted_weights(path: Path, network: Network, seed: int) -> Weights:
+    """Return the weights in a file laid on a network that may have another number of classes.
+
+    Where it does, the classifier keeps its own initial weights of this seed. Raise Refused where anything else differs.
+    """
+    named, _ = files.read_arrays(path)
+    try:
+        return network.flat(network.adopted(named, network.named(network.initial(seed))))
+    except ValueError as error:
+        raise Refused(f"{path}: {error}; the file belongs to another network") from None
+
+
 def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:
     """With their network and the attributes of their file."""
     named, attributes = files.read_arrays(path)

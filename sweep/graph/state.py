@@ -13,7 +13,7 @@ from sweep.experiment import Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
 from sweep.graph.home import AGAIN, REASON, RESULT, Home, steps_per_epoch
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.progress import duration
 
 
@@ -31,7 +31,7 @@ class State:
     seconds_left: float | None = None  # of a begun training, at the speed it had
 
 
-def state_of(home: Home, training: Training, lacking: Sequence[Point] = ()) -> State:
+def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State:
     """`lacking`: points of a finished training whose weights are wanted and not there, so that it is trained again."""
     task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
     place = folder / AGAIN if lacking else folder
@@ -68,7 +68,7 @@ def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> 
     ]
 
 
-def missing(home: Home) -> list[Training]:
+def missing(home: Home) -> list[Task]:
     """What is not done, and what is done but did not keep a point that others start from; in the order of the plan."""
     there, lacking = folders(home), home.missing_points()
     return [
@@ -78,7 +78,7 @@ def missing(home: Home) -> list[Training]:
     ]
 
 
-def epochs_left(home: Home, training: Training, lacking: Sequence[Point] = ()) -> float:
+def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> float:
     """Of one that is missing. From its checkpoint it goes on; where it is done and lacks points, it is trained again up
     to the last of them."""
     folder, until = home.folder(training), float(training.recipe.epochs)

@@ -16,7 +16,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -58,6 +58,25 @@ class _Value(ABC):
 
     def __repr__(self) -> str:
         return self.name
+
+
+class _Task(_Value):
+    """What stands in the graph: a training, or the line between two."""
+
+    @property
+    @abstractmethod
+    def uses(self) -> tuple[tuple[Training, Point], ...]:
+        """The weights it needs of other trainings."""
+
+    @cached_property
+    def needs(self) -> tuple[Training, ...]:
+        """The trainings that must be done before it."""
+        return tuple({one.name: one for one, _ in self.uses}.values())
+
+    @cached_property
+    def generation(self) -> int:
+        """How many trainings must come before it, one after the other."""
+        return 1 + max((one.generation for one in self.needs), default=-1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +147,7 @@ class Mask(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Training(_Value):
+class Training(_Task):
     """One run of the training loop."""
 
     model: Model
@@ -167,11 +186,6 @@ class Training(_Value):
         begin = f"-k{self.begin}" if self.kind != "dense" else ""
         return "-".join([first, *_of_mask(self)]) + f"{begin}-seed{self.origin}"
 
-    @cached_property
-    def needs(self) -> tuple[Training, ...]:
-        """The trainings that must be done before it."""
-        return tuple({one.name: one for one, _ in self.uses}.values())
-
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
         """The weights of other trainings that it begins with."""
@@ -183,11 +197,6 @@ class Training(_Value):
         found = ((self.mask.of, self.mask.method.at),) if self.mask and not self.mask.at_start else ()
         return self.starts + found
 
-    @cached_property
-    def generation(self) -> int:
-        """How many trainings must come before it, one after the other."""
-        return 1 + max((one.generation for one in self.needs), default=-1)
-
     @property
     def epochs(self) -> float:
         """How much of the schedule it trains; a point given in steps counts as the beginning of an epoch."""
@@ -195,43 +204,62 @@ class Training(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line(Training):
+class Line(_Task):
     """Nothing is trained: two trainings from one point, which saw their data in another order, and the error along the
-    straight line between their final weights. In an experiment it stands where a training does."""
+    straight line between their final weights. Both ends have all in common but the seed of their data order."""
 
-    to: Training | None = None
-
-    @classmethod
-    def between(cls, one: Training, other: Training) -> Line:
-        start = Start(of=one)
-        return cls(one.model, one.data, one.recipe, one.seed, start, one.begin, one.mask, kind="instability", to=other)
+    one: Training
+    other: Training
+    kind: ClassVar[str] = "instability"
+    epochs: ClassVar[float] = 0
 
     @property
-    def ends(self) -> tuple[Training, Training]:
-        assert self.start.of is not None and self.to is not None
-        return self.start.of, self.to
+    def model(self) -> Model:
+        return self.one.model
+
+    @property
+    def data(self) -> Data:
+        return self.one.data
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.one.recipe
+
+    @property
+    def seed(self) -> int:
+        return self.one.seed
+
+    @property
+    def begin(self) -> Point:
+        return self.one.begin
+
+    @property
+    def mask(self) -> Mask | None:
+        return self.one.mask
+
+    @property
+    def origin(self) -> int:
+        return self.one.origin
 
     def described(self) -> dict[str, Any]:
-        return {"line": [one.digest for one in self.ends]}
+        return {"line": [self.one.digest, self.other.digest]}
 
     @property
     def slug(self) -> str:
-        return "-".join(["instability", *_of_mask(self)]) + f"-k{self.begin}-seed{self.origin}"
+        return "-".join([self.kind, *_of_mask(self)]) + f"-k{self.begin}-seed{self.origin}"
 
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
-        return tuple((one, END) for one in self.ends)
+        """The weights between which the line lies."""
+        return (self.one, END), (self.other, END)
 
-    @cached_property
-    def uses(self) -> tuple[tuple[Training, Point], ...]:
-        return self.starts
-
-    @property
-    def epochs(self) -> float:
-        return 0
+    uses = starts
 
 
-def _of_mask(training: Training) -> list[str]:
+Task = Training | Line
+
+
+def _of_mask(training: Task) -> list[str]:
     """The words for a mask in the name of a training: method, level, round, and whose mask where that is not plain."""
     mask = training.mask
     if mask is None:

@@ -9,14 +9,14 @@ import numpy as np
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import weights_at
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.pruning.statistics import QUANTILES, statistics
 
 Table = dict[str, dict[str, float]]
 
 
 def weight_statistics(
-    home: Home, training: Training, per_kernel: bool = False, at: Point = END, quantiles: Sequence[float] = QUANTILES
+    home: Home, training: Task, per_kernel: bool = False, at: Point = END, quantiles: Sequence[float] = QUANTILES
 ) -> Table:
     """Of the prunable weights and of all numbers, as they are and their magnitudes; of each kernel on request.
 

@@ -15,6 +15,7 @@ from models import Weights
 from sweep.data import Images, augment
 from sweep.data.feed import feed
 from sweep.devices import first
+from sweep.training.evaluation import pixels
 from sweep.training.program import Program
 
 Array = np.ndarray
@@ -66,7 +67,7 @@ class DeviceGradients:
         else:
             source = feed(split, first(self.program.devices, 1), dataset.image_size, self.program.data.cache)
             batch = next(iter(source.batches(np.arange(len(rows))[None], None)))
-        images, labels = self.program.step.pixels(batch)
+        images, labels = pixels(batch, dataset.image_size)
         return augment.normalised(images, dataset.mean, dataset.deviation, "float32"), labels
 
     def _loss(self, kernels: Any, images: Any, labels: Any, temperature: float) -> Any:

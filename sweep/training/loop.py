@@ -103,7 +103,8 @@ def train(
         while not run.stopped_early and run.epoch < until:
             run.train_epoch(stop, work, program.steps)
             run.finish_epoch(work)
-    outcome = Outcome(program.evaluate(program.dataset.test), run.validation, run.trained / program.steps, run.seconds)
+    test = program.evaluation.metrics(program.dataset.test)
+    outcome = Outcome(test, run.validation, run.trained / program.steps, run.seconds)
     watch.before_writing()  # the caller writes the result
     return outcome
 
@@ -204,7 +205,8 @@ class _Run:
         (loss, right), images = self.means(), self._images()
         gpus = {"trainings_on_gpu": self.on_gpu(), "gpu_busy_share": self.gpu_busy()}
         began = time.monotonic()
-        self.validation = program.evaluate(program.dataset.validation) if len(program.dataset.validation) else {}
+        held_out = program.dataset.validation
+        self.validation = program.evaluation.metrics(held_out) if len(held_out) else {}
         evaluating = time.monotonic() - began
         self.epoch, self.step = self.epoch + 1, 0
         self.stopped_early = bool(recipe.stop_at) and self.validation["top1"] >= recipe.stop_at

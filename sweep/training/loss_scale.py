@@ -11,10 +11,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from sweep.experiment import Recipe
+
 Tensor = Any
 LARGEST = 1024.0
 SMALLEST = 2.0**-14  # a gradient that overflows even so is no matter of scale
 RISE_AFTER = 2000.0
+
+
+def needed(recipe: Recipe) -> bool:
+    """Whether the loss is scaled, so that small gradients do not vanish."""
+    return recipe.precision == "float16"
 
 
 def adapted(scale: Tensor, finite: Tensor) -> Tensor:

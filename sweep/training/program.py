@@ -1,4 +1,4 @@
-"""The compiled training program: state on the devices, steps, evaluation.
+"""The compiled training program: state on the devices, steps; what it evaluates with stands in evaluation.py.
 
 Built once per process. Weights, momentum and mask are variables, so that the next cell is loaded, not recompiled.
 
@@ -8,20 +8,21 @@ What a step computes stands in step.py: two pure functions with one sum over the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from models import Network, Weights, build
-from sweep.data import Dataset, Split
-from sweep.data.feed import PER_REPLICA, Feed, Resident, feed
+from sweep.data import Dataset
+from sweep.data.feed import PER_REPLICA, Resident
+from sweep.data.fingerprint import fingerprint
 from sweep.devices import Devices
-from sweep.errors import Refused
 from sweep.experiment import Experiment
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.training import loss_scale
+from sweep.training.evaluation import Evaluation, function
 from sweep.training.optimizer import SLOTS
 from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at
 from sweep.training.step import Step
@@ -30,9 +31,9 @@ Tensor = Any
 
 
 class Program:
-    """Trains and evaluates one network on one data set."""
+    """Trains one network on one data set; `evaluation` has the weights it evaluates: a moving average, where kept."""
 
-    def __init__(self, asked: Experiment | Training, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
+    def __init__(self, asked: Experiment | Task, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
         self.recipe, self.data, self.dataset, self.devices = asked.recipe, asked.data, dataset, devices
         self.network: Network = build(
             asked.model.name,
@@ -45,29 +46,29 @@ class Program:
         self.groups = groups_of(self.recipe, devices.replicas)
         check_batch(self.recipe, len(dataset.train))
         self.steps = len(dataset.train) // self.recipe.batch
-        self._feeds: dict[int, tuple[Split, Feed]] = {}
-        self.jit = self.recipe.xla == "on" or (self.recipe.xla == "auto" and devices.kind == "GPU")
-        if self.recipe.layers == "shaped" and not self.jit:
-            raise Refused("recipe.layers: received shaped, which needs XLA; expected plain or auto, or recipe.xla: on")
-        shaped = self.recipe.layers == "shaped" or (self.recipe.layers == "auto" and self._gains_by_shaping())
-        self.step = Step(self.network, self.recipe, self.data, dataset, devices.replicas, self.groups, shaped, use_mask)
-        self.scaled = self.step.scaled
+        self.scaled = loss_scale.needed(self.recipe)
         self._state = self._variables()
-        # one replica: the loop over the steps is part of what XLA compiles, so that the host starts nothing in between
-        whole = self.jit and devices.replicas == 1
-        # autograph, which would turn Python's loops into TensorFlow's, takes 40 % of the time of tracing
-        function = partial(tf.function, autograph=False)
+        evaluated = Weights(*(self._state[f"ema_{name}" if self.recipe.ema else name] for name in Weights._fields))
+        self.evaluation = Evaluation(
+            self.network, self.recipe, dataset.mean, dataset.deviation, devices, self.data.cache, evaluated
+        )
+        self.feed = self.evaluation.feed  # training images reach the devices in the same way
+        self.jit, shaped, whole = self.evaluation.jit, self.evaluation.shaped, self.evaluation.whole
+        step = Step(self.network, self.recipe, self.data, dataset, devices.replicas, self.groups, shaped, use_mask)
         compiled = partial(function, jit_compile=self.jit and not whole)
-        self._gradients: Callable[..., Any] = compiled(self.step.gradients)
-        self._update: Callable[..., Any] = compiled(self.step.updated)
-        self._count: Callable[..., Any] = compiled(self.step.counted)
+        self._gradients: Callable[..., Any] = compiled(step.gradients)
+        self._update: Callable[..., Any] = compiled(step.updated)
         self._run = function(self._steps, jit_compile=whole)
-        self._evaluate = function(self._evaluation, jit_compile=whole)
         if self.jit:
             # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
             # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
             for called, arguments in self.calls():
                 called.get_concrete_function(**arguments)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the images it trains on and evaluates."""
+        return fingerprint(self.dataset, self.data)
 
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas
@@ -81,13 +82,6 @@ class Program:
             together = self.recipe.batch // (self.groups * replicas)
             text += f"; batch norm normalises {together} images of a batch of {self.recipe.batch} together"
         return text
-
-    def _gains_by_shaping(self) -> bool:
-        # MobileNetV2, bfloat16, H200: 3.2 ms a step against 5.8 at 32 px and batch 128, 21.1 against 23.9 at 224 px and
-        # batch 256 (docs/performance.md). On CPU, where XLA does not pay, the shaped step is slower. Networks of 3×3
-        # convolutions alone are left to the library.
-        depthwise = any(layer.kind == "depthwise" for layer in self.network.layers)
-        return self.jit and self.devices.kind == "GPU" and depthwise
 
     # State ------------------------------------------------------------------------------------------------------
 
@@ -132,10 +126,6 @@ class Program:
         """The weights as they are trained."""
         return Weights(*(self._local(name) for name in Weights._fields))
 
-    def final_weights(self) -> Weights:
-        """The weights that are evaluated: the moving average where the recipe keeps one."""
-        return Weights(*(self._local(f"ema_{name}") for name in Weights._fields)) if self.recipe.ema else self.weights()
-
     def replicas_of(self, name: str) -> list[np.ndarray]:
         """One state vector as every replica has it."""
         return [value.numpy() for value in self.devices.strategy.experimental_local_results(self._state[name])]
@@ -144,12 +134,6 @@ class Program:
         return self.replicas_of(name)[0]
 
     # Training ---------------------------------------------------------------------------------------------------
-
-    def feed(self, split: Split) -> Feed:
-        """How the split reaches the devices; made once. The split is kept with it, so that its id stays its own."""
-        if id(split) not in self._feeds:
-            self._feeds[id(split)] = split, feed(split, self.devices, self.dataset.image_size, self.data.cache)
-        return self._feeds[id(split)][1]
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
         """Steps first … last - 1 of the epoch. `batch` is the one batch of a single streamed step."""
@@ -172,10 +156,7 @@ class Program:
             yield self._run, self._steps_of(epoch, 0, 1, self.feed(train).example(recipe.batch))
         for split in (self.dataset.validation, self.dataset.test):
             if len(split):
-                source, order = self.feed(split), self._evaluation_order(split)
-                order = order if isinstance(source, Resident) else order[:1]
-                batch = source.example(order.shape[1])
-                yield self._evaluate, {"source": source, "order": tf.constant(order), "batch": batch}
+                yield self.evaluation.call(split)
 
     @property
     def loss_scale(self) -> float:
@@ -228,45 +209,6 @@ class Program:
             packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
         for name, value in self._update(state, packed, rate).items():
             self._state[name].assign(value)
-
-    # Evaluation -------------------------------------------------------------------------------------------------
-
-    def evaluate(self, split: Split) -> dict[str, float]:
-        """Loss, top-1 and top-5 of every image of the split, each counted once; the last batch is padded."""
-        order, source = self._evaluation_order(split), self.feed(split)
-        if isinstance(source, Resident):
-            totals = self._evaluate(source=source, order=tf.constant(order), batch=None).numpy()
-        else:
-            batches = zip(order, source.batches(order, None), strict=True)
-            totals = sum(
-                self._evaluate(source=source, order=tf.constant(rows[None]), batch=part).numpy()
-                for rows, part in batches
-            )
-        loss, top1, top5 = (float(total) / len(split) for total in totals)
-        return {"loss": loss, "top1": top1, "top5": top5}
-
-    def _evaluation_order(self, split: Split) -> np.ndarray:
-        batch = -(-min(len(split), max(self.recipe.batch, 256)) // self.devices.replicas) * self.devices.replicas
-        order: np.ndarray = np.full(-(-len(split) // batch) * batch, -1, np.int32)
-        order[: len(split)] = np.arange(len(split))
-        return order.reshape(-1, batch)
-
-    def _evaluation(self, source: Feed, order: Tensor, batch: Any) -> Tensor:
-        def count(rows: Tensor, batch: Any) -> Tensor:
-            each = order.shape[1] // self.devices.replicas
-            share = tf.distribute.get_replica_context().replica_id_in_sync_group
-            indices = tf.slice(rows, [share * each], [each])
-            if isinstance(source, Resident):
-                batch = (source.images.read_value(), source.labels.read_value())
-            prefix = "ema_" if self.recipe.ema else ""
-            weights = Weights(*(self._state[prefix + name].read_value() for name in Weights._fields))
-            return self._count(weights, batch, indices, isinstance(source, Resident))
-
-        def one_more(i: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-            part = self.devices.strategy.run(count, args=(order[i], batch))
-            return i + 1, totals + self.devices.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
-
-        return tf.while_loop(lambda i, _: i < order.shape[0], one_more, [tf.constant(0), tf.zeros(3)])[1]
 
 
 def _weights(state: dict[str, Tensor]) -> Weights:

@@ -1,4 +1,4 @@
-"""A training step as two pure functions with one sum over the replicas between them, and the counting of an evaluation.
+"""A training step as two pure functions with one sum over the replicas between them.
 
 Forward and backward on the replica's share of the batch → gradients, moving statistics and metrics in ONE vector,
 summed over replicas → the optimizer's update, the same on every replica. XLA compiles the two functions; the sum stays
@@ -19,6 +19,7 @@ from models import Network, Weights
 from sweep.data import Dataset, augment
 from sweep.experiment import Data, Recipe
 from sweep.training import loss_scale
+from sweep.training.evaluation import pixels
 from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
 
 Tensor = Any
@@ -37,18 +38,15 @@ class Step:
     shaped: bool  # layers in the formulation of models/shaped.py
     use_mask: bool
 
-    @property
-    def scaled(self) -> bool:
-        """Whether the loss is scaled, so that small gradients do not vanish in float16."""
-        return self.recipe.precision == "float16"
-
     def gradients(
         self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
         mixing: Tensor, size: int,
     ) -> Tensor:  # fmt: skip
         """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
         recipe = self.recipe
-        images, labels = self.pixels(batch if indices is None else [tf.gather(part, indices) for part in batch])
+        images, labels = pixels(
+            batch if indices is None else [tf.gather(part, indices) for part in batch], self.dataset.image_size
+        )
         images = self._augmented(images, share, seed)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
@@ -68,16 +66,11 @@ class Step:
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
             loss = tf.reduce_sum(losses) / recipe.batch
-            loss = loss * scale if self.scaled else loss
+            loss = loss * scale if loss_scale.needed(recipe) else loss
         kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
         right = tf.argmax(logits, 1, labels.dtype) == labels
         sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
         return tf.concat([kernels, others, statistics / self.replicas, sums], 0)
-
-    def pixels(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Images at the network's size, and labels; of prepared images the windows that come with them."""
-        images, labels, *windows = batch
-        return augment.resampled(images, windows[0], self.dataset.image_size) if windows else images, labels
 
     def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
         draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.replicas))
@@ -95,7 +88,7 @@ class Step:
         if self.use_mask:
             kernels = masked(kernels, state["mask"])
         gradients = (kernels, others)
-        if self.scaled:
+        if loss_scale.needed(recipe):
             gradients = (kernels / state["scale"][0], others / state["scale"][0])
         if recipe.clip_norm:
             gradients = clipped(gradients, recipe.clip_norm)
@@ -110,24 +103,8 @@ class Step:
         for i, slot in enumerate(slots):
             new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
         new["taken"] = taken
-        if self.scaled:  # a step whose gradient overflowed leaves everything as it was, and the scale halved
+        if loss_scale.needed(recipe):  # a step whose gradient overflowed halves the scale and leaves all else as it was
             finite = loss_scale.all_finite(kernels, others)
             new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
             new["scale"] = loss_scale.adapted(state["scale"], finite)
         return new | {"sums": state["sums"] + sums}
-
-    # Evaluation -------------------------------------------------------------------------------------------------
-
-    def counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
-        images, labels = self.pixels([tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch)
-        images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, self.recipe.precision)
-        logits, _ = self.network.apply(weights, images, False, shaped=self.shaped)
-        real = tf.cast(indices >= 0, tf.float32)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
-        own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
-        after = tf.range(self.dataset.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
-        below = (logits < own) | ((logits == own) & after)
-        rank = tf.reduce_sum(tf.cast(~below, tf.float32), 1)
-        hits = [tf.reduce_sum(real * tf.cast(rank < k, tf.float32)) for k in (1, 5)]
-        return tf.stack([tf.reduce_sum(real * losses), *hits])

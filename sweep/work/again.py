@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,69 +19,84 @@ from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
-from sweep.graph.mask_file import Found
 from sweep.graph.runs import run_of
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.hardware import circumstances, gpu_name
 from sweep.training.loop import Watch, train
 from sweep.training.program import Program
-from sweep.work.start import drop_later, keep, start_of
+from sweep.work.inputs import Inputs
+from sweep.work.start import drop_later, keep
 
 
 class Other(Exception):
     """Trained again, it is not the same training: other kernels round differently, and that grows."""
 
 
+class _First:
+    """What is on record of the first training, whose weights at the wanted points are not there."""
+
+    def __init__(self, folder: Path, training: Task, wanted: list[Point]) -> None:
+        self.folder, self.name, self.wanted = folder, training.slug, wanted
+        self.words = ", ".join(in_order(map(str, wanted)))
+        self.lost = f"{self.name}: its weights at {self.words} are not there"
+        kept = ", ".join(f"{step}it" for step in kept_steps(folder)) or "none"
+        self.instead = f"expected a point it kept ({kept}) or another seed"
+        self.result = files.read_json(folder / "result.json", RESULT)
+        lines = metrics_of(folder) if END in wanted else files.read_metrics(folder)
+        self.losses = {line["epoch"]: line["train_loss"] for line in lines if "train_loss" in line}
+
+    def goal(self, program: Program, begin: int) -> tuple[frozenset[int], int]:
+        """Return the steps whose weights are kept, and the epochs up to the last of them; refuse what cannot be had."""
+        devices, total = self.result["devices"], program.recipe.epochs * program.steps
+        if devices != program.devices.replicas:
+            raise Refused(f"{self.lost}, and it was trained on {devices} devices, not on {program.devices.replicas}; "
+                          f"expected --devices {devices}")  # fmt: skip
+        points = frozenset(at.step(program.steps, program.recipe.epochs) for at in self.wanted if at != END)
+        if max(points, default=0) >= total:
+            raise Refused(f"{self.name}: {self.words} lies after its end ({total} steps)")
+        # recipe.stop_at may have ended it before the last epoch
+        until = max(self.losses, default=0) if END in self.wanted else math.ceil(max(points) / program.steps)
+        if not set(range(1 + begin // program.steps, 1 + until)) <= set(self.losses):
+            raise Refused(f"{self.lost}, nor its losses up to there, to compare a second training with; {self.instead}")
+        return points, until
+
+    def compare(self, place: Path) -> None:
+        """Raise Other where an epoch of the second training has another loss than on record."""
+        for line in files.read_metrics(place):
+            if line["train_loss"] != (loss := self.losses[line["epoch"]]):
+                raise Other(f"train loss of epoch {line['epoch']} {line['train_loss']}, recorded {loss}")
+
+
 def train_again(
-    home: Home,
-    program: Program,
-    training: Training,
-    mask: Found | None,
-    fingerprint: str,
-    wanted: list[Point],
-    before_writing: Callable[[], None],
-    quiet: bool = False,
+    home: Home, program: Program, inputs: Inputs, wanted: list[Point], before_writing: Callable[[], None], quiet: bool
 ) -> None:
-    """The weights at the wanted points, in the training's folder."""
-    folder, words = home.folder(training), ", ".join(in_order(map(str, wanted)))
-    place, lost = folder / AGAIN, f"{training.slug}: its weights at {words} are not there"
-    result = files.read_json(folder / "result.json", RESULT)
-    if result["devices"] != program.devices.replicas:
-        raise Refused(f"{lost}, and it was trained on {result['devices']} devices, not on {program.devices.replicas}; "
-                      f"expected --devices {result['devices']}")  # fmt: skip
-    lines = metrics_of(folder) if END in wanted else files.read_metrics(folder)
-    losses = {line["epoch"]: line["train_loss"] for line in lines if "train_loss" in line}
-    last, steps = max(losses, default=0), program.steps  # with recipe.stop_at perhaps not all epochs
-    between = {at.step(steps, program.recipe.epochs) for at in wanted if at != END}
-    if max(between, default=0) >= program.recipe.epochs * steps:
-        raise Refused(f"{training.slug}: {words} lies after its end ({program.recipe.epochs * steps} steps)")
-    until = last if END in wanted else math.ceil(max(between) / steps)
-    start = replace(start_of(home, training, program.network, steps, mask), data=fingerprint)
-    kept = f"expected a point it kept ({', '.join(f'{s}it' for s in kept_steps(folder)) or 'none'}) or another seed"
-    if not set(range(1 + start.step // steps, 1 + until)) <= set(losses):
-        raise Refused(f"{lost}, nor its losses up to there, to compare a second training with; {kept}")
-    if _passed(place, between, steps):
+    """Leave the weights at the wanted points in the training's folder."""
+    training = inputs.training
+    folder, start = home.folder(training), inputs.start(program.network, program.steps)
+    first, place = _First(folder, training, wanted), folder / AGAIN
+    points, until = first.goal(program, start.step)
+    if _passed(place, points, program.steps):
         (place / "checkpoint.h5").unlink()
     watch = Watch(
-        points=frozenset(between), begins=partial(drop_later, place), before_writing=before_writing,
+        points=points, begins=partial(drop_later, place), before_writing=before_writing,
         reached=lambda at: keep(place, program, training, at, program.weights()),
-        recorded=partial(_compare, place, losses),
+        recorded=partial(first.compare, place),
     )  # fmt: skip
     try:
-        train(program, start, place, f"{training.slug}, again up to {words}", quiet, watch, until)
+        train(program, start, place, f"{training.slug}, again up to {first.words}", quiet, watch, until)
         if END in wanted:
-            final = program.final_weights()
-            if result.get("run") not in (None, run_of(final)):
+            final = program.evaluation.weights()
+            if first.result.get("run") not in (None, run_of(final)):
                 raise Other("other weights at its end")
             keep(place, program, training, END, final)
     except Other as other:
         for path in (place / "snapshots", place / "checkpoint.h5", place / "metrics.jsonl"):  # its claim stays
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        why = f"{other}; {_difference(result)}" if _difference(result) else str(other)
-        raise Refused(f"{lost}, and trained again it is another training ({why}); {kept}") from None
+        why = "; ".join(filter(None, (str(other), _difference(first.result))))
+        raise Refused(f"{first.lost}, and trained again it is another training ({why}); {first.instead}") from None
     before_writing()
+    (folder / "snapshots").mkdir(exist_ok=True)
     for path in (place / "snapshots").iterdir():
-        (folder / "snapshots").mkdir(exist_ok=True)
         os.replace(path, folder / "snapshots" / path.name)
     shutil.rmtree(place)
 
@@ -94,12 +108,6 @@ def _passed(place: Path, wanted: Collection[int], steps: int) -> bool:
         return False
     at = files.read_attributes(checkpoint)
     return any(step < at["epoch"] * steps + at["step"] for step in set(wanted) - set(kept_steps(place)))
-
-
-def _compare(place: Path, losses: dict[int, float]) -> None:
-    for line in files.read_metrics(place):
-        if line["train_loss"] != losses[line["epoch"]]:
-            raise Other(f"train loss of epoch {line['epoch']} {line['train_loss']}, recorded {losses[line['epoch']]}")
 
 
 def _difference(result: dict[str, Any]) -> str:

@@ -14,27 +14,24 @@ import numpy as np
 
 from models import Weights
 from sweep import files
-from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.runs import Runs
-from sweep.graph.training import Line
 from sweep.hardware import circumstances
 from sweep.training.program import Program
+from sweep.work.inputs import Inputs
 
 POINTS = 30
 
 
 def run_line(
-    home: Home, program: Program, line: Line, fingerprint: str, before_writing: Callable[[], None], points: int = POINTS
+    home: Home, program: Program, inputs: Inputs, before_writing: Callable[[], None], points: int = POINTS
 ) -> None:
     """Evaluate the line, and leave its result."""
-    runs = Runs(home.pool).before(line)
-    one, other = (files.read_snapshot(home.snapshot(end, END), program.network) for end in line.ends)
+    line, (one, other) = inputs.training, inputs.weights
     found = []
     for share in np.linspace(0.0, 1.0, points, dtype=np.float32):
         mixed = Weights(*(a + share * (b - a) for a, b in zip(one, other, strict=True)))
-        program.load(mixed)  # evaluated as they are: a moving average starts there too
-        found.append(program.evaluate(program.dataset.test))
+        program.evaluation.load(mixed)
+        found.append(program.evaluation.metrics(program.dataset.test))
     errors = [1.0 - each["top1"] for each in found]
     worst = int(np.argmax(errors))
     result = {
@@ -47,8 +44,8 @@ def run_line(
         "steps_per_epoch": program.steps,
         "seconds": 0.0,
         "devices": program.devices.replicas,
-        "fingerprint": fingerprint,
-        "runs": runs,
+        "fingerprint": inputs.fingerprint,
+        "runs": inputs.runs,
         **circumstances(),
     }
     before_writing()

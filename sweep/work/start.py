@@ -1,4 +1,4 @@
-"""Where a training begins, and what it leaves: the value in the graph turned into weights, a mask and files."""
+"""A training done, and what it leaves: snapshots and its result."""
 
 from __future__ import annotations
 
@@ -8,71 +8,46 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from models import Network, Weights
+from models import Weights
 from sweep import files
-from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
-from sweep.graph import claim
 from sweep.graph.home import Home, kept_steps, snapshot_at
-from sweep.graph.mask_file import Found
-from sweep.graph.runs import Runs, run_of
-from sweep.graph.training import Training
+from sweep.graph.runs import run_of
+from sweep.graph.training import Task
 from sweep.hardware import circumstances
-from sweep.training.loop import Outcome, Start, Watch, train
+from sweep.training.loop import Outcome, Watch, train
 from sweep.training.program import Program
+from sweep.work.inputs import Inputs
 
 
-def run_training(
-    home: Home, program: Program, training: Training, mask: Found | None, fingerprint: str, quiet: bool, watch: Watch
-) -> None:
-    """Train it, keep the weights that others start from, and leave its result."""
-    folder, runs = home.folder(training), Runs(home.pool).before(training)
-    start = replace(start_of(home, training, program.network, program.steps, mask), data=fingerprint)
-    points = frozenset(_points(home, program, training))
+def run_training(home: Home, program: Program, inputs: Inputs, began: float, quiet: bool, watch: Watch) -> None:
+    """Train it, keep the weights that others start from, and leave its result. `began`: when its process claimed it."""
+    training = inputs.training
+    folder, start = home.folder(training), inputs.start(program.network, program.steps)
     watch = replace(
-        watch, points=points, begins=partial(drop_later, folder),
+        watch, points=_points(home, program, training), begins=partial(drop_later, folder),
         reached=lambda at: keep(folder, program, training, at, program.weights()),
     )  # fmt: skip
-    mine = claim.read(folder)
-    starting = time.time() - mine.began if mine else 0.0  # loading, reading and compiling, before the first step
+    starting = time.time() - began  # loading, reading and compiling, before the first step
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
-    final = program.final_weights()
+    final = program.evaluation.weights()
     keep(folder, program, training, END, final)
-    result = result_of(outcome, program, training, fingerprint, mask, files.read_metrics(home.folder(training)))
-    result |= {"run": run_of(final), "runs": runs, "start_seconds": max(0.0, starting)}
+    result = result_of(outcome, program, inputs, files.read_metrics(folder))
+    result |= {"run": run_of(final), "start_seconds": max(0.0, starting)}
     files.write_json(folder / "result.json", result)
     if training.mask:
         (folder / "checkpoint.h5").unlink(missing_ok=True)
 
 
-def start_of(home: Home, training: Training, network: Network, steps: int, mask: Found | None) -> Start:
-    """`steps`: of an epoch."""
-    begin = training.begin.step(steps, training.recipe.epochs)
-    if begin >= training.recipe.epochs * steps:
-        raise Refused(f"prune.rewind: {training.begin} lies after the end ({training.recipe.epochs * steps} steps)")
-    origin = training.start
-    if origin.of is None:
-        weights = network.initial(origin.seed or 0)
-    else:
-        weights = files.read_snapshot(home.snapshot(origin.of, origin.at), network)
-    if origin.keeps:
-        other = network.initial(origin.other or 0).kernels
-        signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
-        weights = Weights(np.copysign(sizes, signs), weights.others, weights.statistics)
-    return Start(weights, begin, training.seed, mask.mask if mask else None, training.rates == "last")
-
-
-def _points(home: Home, program: Program, training: Training) -> set[int]:
+def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
     """Steps at which its weights are kept: of a dense run those that others start from, and a ladder of early ones."""
     if training.kind != "dense":
-        return set()
+        return frozenset()
     asked = [at for at in home.points_asked(training) if at != END]
     total = program.recipe.epochs * program.steps
     steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *LADDER)}
-    return {step for step in steps if step < total}
+    return frozenset(step for step in steps if step < total)
 
 
 def drop_later(folder: Path, step: int) -> None:
@@ -83,7 +58,7 @@ def drop_later(folder: Path, step: int) -> None:
     (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 
-def keep(folder: Path, program: Program, training: Training, at: int | Point, weights: Weights) -> None:
+def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
     """As the weights after `at` steps, or as the final ones."""
     network = program.network
     attributes = {
@@ -98,18 +73,11 @@ def keep(folder: Path, program: Program, training: Training, at: int | Point, we
     files.write_snapshot(path, network, weights, attributes)
 
 
-def result_of(
-    outcome: Outcome,
-    program: Program,
-    training: Training,
-    fingerprint: str,
-    mask: Found | None,
-    metrics: list[dict[str, Any]],
-) -> dict[str, Any]:
+def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[dict[str, Any]]) -> dict[str, Any]:
     """What result.json says of any training, its circumstances included."""
     epochs = outcome.epochs
     out: dict[str, Any] = {
-        "training": training.name,
+        "training": inputs.training.name,
         "test": outcome.test,
         "validation": outcome.validation,
         "epochs": int(epochs) if float(epochs).is_integer() else epochs,
@@ -118,7 +86,8 @@ def result_of(
         "devices": program.devices.replicas,
         "trainings_per_gpu": program.devices.sharing,
         "norm_images": program.recipe.norm_images or program.recipe.batch,
-        "fingerprint": fingerprint,
+        "fingerprint": inputs.fingerprint,
+        "runs": inputs.runs,
         "test_images": len(program.dataset.test),
         **circumstances(),
     }
@@ -130,7 +99,7 @@ def result_of(
             / line["trainings_on_gpu"]
             for line in lines
         )
-    if mask:
+    if mask := inputs.mask:
         out |= {
             "density": mask.density,
             "kept": int(mask.mask.sum()),

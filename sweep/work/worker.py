@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,38 +20,22 @@ from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import AGAIN, RESULT, Home
-from sweep.graph.mask_file import Found, can_make, make_mask
+from sweep.graph.home import AGAIN, Home
+from sweep.graph.mask_file import can_make
 from sweep.graph.runs import Runs
-from sweep.graph.training import Line, Training
+from sweep.graph.training import Line, Task
 from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
-from sweep.pruning.masks import emptied
 from sweep.pruning.scores import Gradients
 from sweep.tracking.runs import track_weights, tracked
 from sweep.training.compiled import compile_once, keep_compiled
 from sweep.training.schedule import most_devices
+from sweep.work.inputs import Skipped, mask_of, open_inputs
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
     from sweep.training.program import Program
 
 BUSY_SECONDS = 2.0
-
-
-class OnDevice:
-    """What a mask may need besides files, made only if it does."""
-
-    def __init__(self, worker: Worker, training: Training) -> None:
-        self.worker, self.training = worker, training
-
-    @property
-    def network(self) -> Network:
-        return self.worker.program(self.training)[0].network
-
-    def gradients(self, weights: Weights, seed: int) -> Gradients:
-        from sweep.training.gradients import DeviceGradients
-
-        return DeviceGradients(self.worker.program(self.training)[0], weights, seed)
 
 
 @dataclass(frozen=True)
@@ -76,17 +61,16 @@ class Worker:
     ) -> None:
         self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
-        self._program: tuple[object, Program, str] | None = None
-        self._mine: tuple[str, Path, claim.Claim] | None = None  # of the task under way
+        self._program: tuple[object, Program] | None = None
+        self._mine: tuple[str, Callable[[], None]] | None = None  # the task under way, and whether it is still ours
         commit()  # as it is now, when this code was loaded; results say it later
 
-    def program(self, training: Training) -> tuple[Program, str]:
-        """The program that trains it, and the fingerprint of its data."""
+    def program(self, training: Task) -> Program:
+        """The program that trains it."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
             compiled = keep_compiled(self.home.pool)
             from sweep.data import open_dataset
-            from sweep.data.fingerprint import fingerprint
             from sweep.devices import first, prepare
             from sweep.training.program import Program
 
@@ -99,8 +83,18 @@ class Worker:
                 console.print(str(program))
             if compiled:
                 compile_once(program, compiled)
-            self._program = key, program, fingerprint(dataset, training.data)
-        return self._program[1], self._program[2]
+            self._program = key, program
+        return self._program[1]
+
+    def network(self, training: Task) -> Network:
+        """The network of a training."""
+        return self.program(training).network
+
+    def gradients(self, training: Task, weights: Weights) -> Gradients:
+        """Gradients of a training's network on its data, for scores."""
+        from sweep.training.gradients import DeviceGradients
+
+        return DeviceGradients(self.program(training), weights, training.seed)
 
     def warm_up(self) -> bool:
         """Compile ahead for others, where there is a GPU to compile for."""
@@ -118,98 +112,75 @@ class Worker:
                 self._again(training)
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
-        mine = claim.take(folder, self.restarts)
-        self._mine = task, folder, mine
-        with claim.beating(folder, mine):
+        with self._claimed(training, folder) as (mine, check):
             if home.done(training):  # by another process, between the look and the claim
                 return
             (folder / "failure.json").unlink(missing_ok=True)
-            runs = Runs(home.pool)  # a checkpoint belongs to those of its beginning
-            came_from = runs.recorded(training.name) if (folder / "checkpoint.h5").exists() else runs.before(training)
+            try:
+                inputs = open_inputs(home, training, self)
+            except Skipped as why:
+                self._skip(training, why)
+                return
+            # a checkpoint belongs to the runs of its beginning
+            begun = (folder / "checkpoint.h5").exists()
+            came_from = Runs(home.pool).recorded(training.name) if begun else inputs.runs
             described = training.described() | {"name": training.name, "runs": came_from}
             files.write_json(folder / "training.json", described)
-            for need, at in home.lost(training):
-                if home.ended_before(need, at):
-                    raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
-                raise Refused(
-                    f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
-                )
-            mask = self._mask(training)
-            if self._skipped(training, mask):
+            program = self.program(training)
+            if isinstance(training, Line):
+                from sweep.work.line import run_line
+
+                run_line(home, program, inputs, check)
                 return
             from sweep.training.loop import Watch
-            from sweep.work.line import run_line
             from sweep.work.start import run_training
 
-            program, fingerprint = self.program(training)
-            check_data(home, training, fingerprint)
-            Runs(home.pool).refuse_replaced(*training.needs)
-            if isinstance(training, Line):
-                run_line(home, program, training, fingerprint, partial(claim.check, folder, mine))
-                return
             with tracked(home, training, folder, hardware()) as tracker:
-                watch = Watch(before_writing=partial(claim.check, folder, mine), recorded=tracker.epoch)
-                run_training(home, program, training, mask, fingerprint, self.quiet, watch)
+                watch = Watch(before_writing=check, recorded=tracker.epoch)
+                run_training(home, program, inputs, mine.began, self.quiet, watch)
                 if training.kind == "dense":
                     track_weights(home, training, tracker)
 
-    def _again(self, training: Training) -> None:
+    def _again(self, training: Task) -> None:
         """For the weights that it did not keep, or lost, and others want."""
-        home, place = self.home, self.home.folder(training) / AGAIN
-        mine = claim.take(place, self.restarts)
-        self._mine = training.slug, place, mine
-        with claim.beating(place, mine):
+        home, folder = self.home, self.home.folder(training)
+        with self._claimed(training, folder / AGAIN) as (_, check):
             wanted = home.missing_points().get(training.name)
             if not wanted:  # another process had them again, between the look and the claim
                 return
-            (home.folder(training) / "failure.json").unlink(missing_ok=True)
+            (folder / "failure.json").unlink(missing_ok=True)
             points = ", ".join(in_order(map(str, wanted)))
             console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
             from sweep.work.again import train_again
 
-            program, fingerprint = self.program(training)
-            check_data(home, training, fingerprint)
-            check, mask = partial(claim.check, place, mine), self._mask(training)
-            train_again(home, program, training, mask, fingerprint, wanted, check, self.quiet)
+            inputs = open_inputs(home, training, self)
+            train_again(home, self.program(training), inputs, wanted, check, self.quiet)
 
-    def _mask(self, training: Training) -> Found | None:
-        """Its mask; None also where the training it would be found in was skipped."""
-        if training.mask is None or any(self.home.skipped(parent) for parent in training.needs):
-            return None
-        return make_mask(self.home, training.mask, OnDevice(self, training))
+    @contextmanager
+    def _claimed(self, training: Task, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
+        """While the claim on a task is held: the claim, and a function that raises where another process has it."""
+        mine = claim.take(place, self.restarts)
+        self._mine = training.slug, partial(claim.check, place, mine)
+        with claim.beating(place, mine):
+            yield mine, self._mine[1]
 
     def skip_collapsed(self) -> None:
         """Put on record which trainings are not worth starting, as far as files alone can say."""
-        for training in self.home.graph:
-            if training.mask is None or self.home.done(training) or not all(map(self.home.done, training.needs)):
+        home = self.home
+        for training in home.graph:
+            if training.mask is None or home.done(training) or not all(map(home.done, training.needs)):
                 continue
-            if can_make(self.home, training.mask):
-                with suppress(Refused):  # said when its turn comes
-                    self._skipped(training, self._mask(training))
+            if can_make(home, training.mask):
+                try:
+                    mask_of(home, training, self)
+                except Skipped as why:
+                    self._skip(training, why)
+                except Refused:  # said when its turn comes
+                    pass
 
-    def _skipped(self, training: Training, mask: Found | None) -> bool:
-        why = self._cut_through(training, mask)
-        if why:
-            path = self.home.folder(training) / "skipped.json"
-            runs = Runs(self.home.pool).before(training)
-            files.write_json(path, {"task": training.slug, "reason": why, "runs": runs})
-        return bool(why)
-
-    def _cut_through(self, training: Training, mask: Found | None) -> str:
-        """Why it is not to be trained, as `prune.collapse` has it; nothing where it is."""
-        collapse = self.home.experiment.prune.collapse
-        skipped = next((parent for parent in training.needs if self.home.skipped(parent)), None)
-        if skipped:
-            return f"{skipped.slug} was skipped: {self.home.skipped(skipped)}"
-        empty = emptied(mask.mask, mask.network) if mask else []
-        if not empty or collapse == "train":
-            return ""
-        names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
-        why = f"the mask leaves nothing of {len(empty)} kernel{'s' if len(empty) > 1 else ''} ({names})"
-        if collapse == "refuse":
-            raise Refused(f"{training.slug}: {why}; expected prune.collapse skip or train, or another method or level")
-        console.print(f"{training.slug}: skipped, {why}")
-        return why
+    def _skip(self, training: Task, why: Skipped) -> None:
+        said = {"task": training.slug, "reason": str(why), "runs": Runs(self.home.pool).before(training)}
+        files.write_json(self.home.folder(training) / "skipped.json", said)
 
     def attempt(self, task: str) -> Failure | None:
         """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""
@@ -231,7 +202,7 @@ class Worker:
     def _failed(self, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
         """A copy that was superseded says nothing of its successor."""
         if self._mine and self._mine[0] == task:
-            claim.check(*self._mine[1:])
+            self._mine[1]()
         return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:
@@ -245,22 +216,6 @@ class Worker:
                     console.print(f"{error}; waiting for it")
                 said = True
                 time.sleep(BUSY_SECONDS)
-
-
-def check_data(home: Home, training: Training, fingerprint: str) -> None:
-    """A ticket on other images than its dense run had would be a mistake nobody sees."""
-    for parent in training.needs:
-        if not home.done(parent):
-            raise Refused(f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both")
-    alike = (one for one in training.needs or home.graph if one.data == training.data)
-    found = ((one, files.read_json_if_there(home.folder(one) / "result.json", RESULT)) for one in alike)
-    # what starts from nothing, as with a mask found at initialization, is compared with any that is done
-    other, result = next((pair for pair in found if pair[1]), (training, None))
-    if result and (before := result.get("fingerprint")) != fingerprint:
-        raise Refused(
-            f"data: {other.name} was trained on other images (fingerprint {before}, these have {fingerprint}); "
-            "expected the same ones at data.path"
-        )
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from models import build
 from sweep import files
-from sweep.experiment import method, point
+from sweep.experiment import Data, method, point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask, read_mask
 from sweep.graph.training import Mask
@@ -186,3 +188,37 @@ def test_without_a_final_snapshot_there_is_no_mask(own):
     own.mask(mask_of(own)).unlink(missing_ok=True)
     assert refusal(lambda: found_of(own)).startswith(f"{final(own)}: no such file")
     assert not own.mask(mask_of(own)).exists()
+
+
+def test_laid_on_a_network_with_other_classes_a_mask_leaves_the_classifier_whole(home):
+    found = found_of(home)
+    other = build("mobilenet_v2_small", image_size=8, channels=1, classes=7, width=0.35)
+    laid = other.split("kernel", found.on(other).mask)
+    for name, part in found.network.split("kernel", found.mask).items():
+        np.testing.assert_array_equal(
+            laid[name], part if name != "predictions/kernel" else np.ones((part.shape[0], 7), bool)
+        )
+    np.testing.assert_array_equal(found.on(found.network).mask, found.mask)
+
+
+@pytest.mark.tensorflow
+def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp_path):
+    """Also where the training that wants it has another number of classes; it is refused there, unless laid on it."""
+    from sweep.work.inputs import Inputs
+    from sweep.work.inputs import mask_of as mask_for
+    from sweep.work.worker import Worker
+
+    data = Data("synthetic", image_size=8, classes=6, images=64)
+    asked = made_up.experiment(data=data, methods=(method("random"),), quantiles=(0.5,), rewind=made_up.points(0))
+    home = Home(tmp_path / "small", asked)
+    ticket = home.training(made_up.tickets(home)[0])
+    ticket = replace(ticket, data=replace(data, classes=4))
+    found = mask_for(home, ticket, Worker(home, quiet=True))
+    assert found.network.classes == 6
+    network = build("mobilenet_v2_small", image_size=8, channels=3, classes=4, width=0.35)
+
+    def start_with(mask):
+        return Inputs(ticket, (), mask, "", {}).start(network, 8)
+
+    assert "has shape (1280, 6), expected (1280, 4)" in refusal(lambda: start_with(found))
+    assert start_with(found.on(network)).mask.size == network.prunable

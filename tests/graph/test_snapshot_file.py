@@ -9,6 +9,8 @@ from models import Weights, build
 from sweep import files
 from sweep.experiment import point
 from sweep.graph.home import Home
+from sweep.graph.mask_file import Found
+from sweep.graph.snapshot_file import adopted_weights
 from tests import made_up
 from tests.made_up import refusal
 
@@ -51,6 +53,38 @@ def test_a_snapshot_of_another_network_is_refused(tmp_path, other):
     said = refusal(lambda: files.read_snapshot(path, build(**other, image_size=8, channels=1)))
     assert said.startswith(f"{path}: {other['name']}: ")
     assert said.endswith("; the file belongs to another network")
+
+
+CLASSIFIER = ("predictions/kernel", "predictions/bias")
+
+
+def test_laid_on_a_network_with_other_classes_all_but_the_classifier_is_taken(tmp_path):
+    path, network = tmp_path / "final.h5", made_up.network()
+    files.write_snapshot(path, network, hard_weights(), {})
+    other = build("mobilenet_v2_small", image_size=8, channels=1, classes=7, width=0.35)
+    old, new = network.named(hard_weights()), other.named(other.initial(5))
+    laid = other.named(adopted_weights(path, other, seed=5))
+    for name, array in laid.items():
+        assert array.tobytes() == (new if name in CLASSIFIER else old)[name].tobytes(), name
+    same = adopted_weights(path, network, seed=5)
+    assert [part.tobytes() for part in same] == [part.tobytes() for part in hard_weights()], "nothing differs"
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "expected"),
+    [
+        ("mobilenet_v2_small", 1.0, "Conv1/kernel has shape (3, 3, 1, 16), expected (3, 3, 1, 32)"),
+        ("resnet8", 0.35, "Conv1/kernel has shape (3, 3, 1, 16), expected none"),
+    ],
+)
+def test_only_the_number_of_classes_may_differ(tmp_path, name, width, expected):
+    path, network = tmp_path / "final.h5", made_up.network()
+    files.write_snapshot(path, network, network.initial(0), {})
+    other = build(name, image_size=8, channels=1, classes=7, width=width)
+    said = refusal(lambda: adopted_weights(path, other, seed=0))
+    assert said == f"{path}: {name}: {expected}; the file belongs to another network"
+    mask = Found(network, np.ones(network.prunable, bool), None)
+    assert refusal(lambda: mask.on(other)) == f"{name}: {expected}; the mask belongs to another network"
 
 
 def test_every_snapshot_of_every_seed_has_a_place_of_its_own(tmp_path):

@@ -6,20 +6,28 @@ import numpy as np
 import pytest
 
 from models import Weights
+from sweep import files
 from sweep.experiment import point
 from sweep.graph.home import Home
-from sweep.graph.mask_file import make_mask
+from sweep.graph.mask_file import Found, make_mask
+from sweep.graph.training import Training
 from sweep.pruning import masks
+from sweep.work.inputs import Inputs
 from tests import made_up
 from tests.graph.conftest import CONTROLS, FINAL_SEED, QUANTILES, RETRAINED, weights_of
 from tests.made_up import refusal
 
 
+def started(home: Home, training: Training, mask: Found | None):
+    """Where a training begins, from what it reads."""
+    network = made_up.network()
+    weights = tuple(files.read_snapshot(path, network) for path in home.starts(training))
+    return Inputs(training, weights, mask, "", {}).start(network, made_up.STEPS)
+
+
 @pytest.fixture
 def start_of(home):
     """The start of a training, by kind, quantile and rewind epoch."""
-    from sweep.work.start import start_of  # loads TensorFlow
-
     controls = (*CONTROLS, "same_signs", "same_magnitudes")
     asked = made_up.experiment(quantiles=QUANTILES, controls=controls, lr_rewind=RETRAINED, seeds=(0, 1))
     both = Home(home.root, asked)
@@ -27,7 +35,7 @@ def start_of(home):
     def start(kind: str, quantile: float = 0.9, epoch: int = 2, seed: int = 0):
         training = both.training(f"{kind}-q{quantile!r}-k{point(f'{epoch}ep')}-seed{seed}")
         mask = make_mask(both, training.mask) if seed == 0 else None
-        return start_of(both, training, made_up.network(), made_up.STEPS, mask)
+        return started(both, training, mask)
 
     return start
 
@@ -117,32 +125,20 @@ def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, k
 @pytest.mark.tensorflow
 def test_every_training_of_the_plan_starts_from_something_of_its_own(home):
     from sweep.training.loop import fingerprint
-    from sweep.work.start import start_of
 
     plan = [one for one in home.graph if one.mask and str(one.mask.level) in ("q0.9", "t0.1")]
-    starts = {
-        one.slug: fingerprint(start_of(home, one, made_up.network(), made_up.STEPS, make_mask(home, one.mask)))
-        for one in plan
-    }
+    starts = {one.slug: fingerprint(started(home, one, make_mask(home, one.mask))) for one in plan}
     assert len(set(starts.values())) == len(plan) == 2 * (2 + 1 + 3 * 2)
 
 
-@pytest.mark.tensorflow
 def test_a_training_without_its_snapshot_is_refused(own):
-    from sweep.work.start import start_of
-
-    ticket = own.training("ticket-q0.9-k2ep-seed0")
-    path = own.snapshot(own.training("dense-seed0"), point("2ep"))
-    path.unlink()
-    said = refusal(lambda: start_of(own, ticket, made_up.network(), made_up.STEPS, None))
-    assert said.startswith(f"{path}: no such file")
+    own.snapshot(own.training("dense-seed0"), point("2ep")).unlink()
+    said = refusal(lambda: own.starts(own.training("ticket-q0.9-k2ep-seed0")))
+    assert said == "dense-seed0: its weights at 2ep are not there; lottery sweep trains it again up to there"
 
 
 @pytest.mark.tensorflow
 def test_a_point_after_the_end_is_refused(home):
-    from sweep.work.start import start_of
-
     late = Home(home.root, made_up.experiment(rewind=(point("400it"),))).training("ticket-q0.5-k400it-seed0")
-    assert "400it lies after the end (400 steps)" in refusal(
-        lambda: start_of(home, late, made_up.network(), made_up.STEPS, None)
-    )
+    inputs = Inputs(late, (weights_of(2),), None, "", {})
+    assert "400it lies after the end (400 steps)" in refusal(lambda: inputs.start(made_up.network(), made_up.STEPS))

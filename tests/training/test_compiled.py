@@ -31,7 +31,7 @@ if sys.argv[2] == "trains":  # without compiling ahead, in another order, after 
     import tensorflow as tf
     tf.function(lambda x: x + 1)(tf.constant(1.0))
     program.load(program.network.initial(0))
-    program.evaluate(program.dataset.test)
+    program.evaluation.metrics(program.dataset.test)
     program.load(program.network.initial(0))
     program.run(epoch_of(experiment.recipe, 0, 0, len(program.dataset.train), program.dataset.image_size), 0, 1)
 else:

@@ -1,48 +1,15 @@
-"""The compiled program: what it evaluates, and that one serves many cells."""
+"""The compiled program: one serves many cells."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from models import Weights
 from sweep.errors import Refused
 from tests.conftest import connected_mask, tiny
 from tests.trainings import epoch, start_at, trained
 
 pytestmark = pytest.mark.tensorflow
-
-# ---- evaluation
-
-
-def test_evaluation_counts_every_image_once_whatever_the_last_batch(program):
-    import tensorflow as tf
-
-    from sweep.data import augment
-
-    run = program(tiny())
-    weights = run.network.initial(0)
-    run.load(weights)
-    test = run.dataset.test  # 74 images
-    images = augment.normalised(test.images, run.dataset.mean, run.dataset.deviation, tf.float32)
-    logits = run.network.apply(Weights(*map(tf.constant, weights)), images, False)[0].numpy()
-    top1 = (logits.argmax(1) == test.labels).mean()
-    losses = -tf.nn.log_softmax(logits).numpy()[np.arange(len(test)), test.labels]
-    found = run.evaluate(test)
-    assert found["top1"] == pytest.approx(top1, abs=1e-9) and found["top5"] == 1.0  # 4 classes
-    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
-    few = test.take(np.arange(3))
-    assert run.evaluate(few)["top1"] == pytest.approx((logits[:3].argmax(1) == few.labels).mean())
-
-
-def test_a_network_that_answers_nan_is_right_about_nothing(program):
-    run = program(tiny())
-    weights = run.network.initial(0)
-    run.load(weights._replace(others=np.full_like(weights.others, np.nan)))
-    assert run.evaluate(run.dataset.test)["top1"] == 0.0
-
-
-# ---- the program
 
 
 def test_the_next_cell_is_loaded_and_not_compiled_again(program):

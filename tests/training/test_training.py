@@ -51,7 +51,7 @@ def test_pruned_weights_are_exactly_zero_and_the_others_move(recipe, program):
     run.load(begin, mask)
     for last in range(run.steps):  # after every single step
         run.run(epoch(run), last, last + 1)
-        for weights in (run.weights(), run.final_weights()):
+        for weights in (run.weights(), run.evaluation.weights()):
             assert not weights.kernels[~mask].view(np.uint32).any(), "some pruned weight is not +0.0"
     moved = run.weights().kernels[mask] != begin.kernels[mask]
     assert moved.mean() > 0.99
@@ -327,7 +327,7 @@ def test_the_average_is_evaluated_and_kept_as_final(program):
     run.load(begin)
     run.run(epoch(run), 0, 1)
     expected = 0.9 * begin.kernels + 0.1 * run.weights().kernels
-    np.testing.assert_allclose(run.final_weights().kernels, expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(run.evaluation.weights().kernels, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_metrics_carry_what_a_watcher_needs(program, tmp_path):

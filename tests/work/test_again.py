@@ -117,7 +117,7 @@ def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch
     assert state_of(home, dense, [END]).state == "begun" and state_of(home, dense).state == "done"
     assert worker.attempt("dense-seed0") is None
     assert seen == [1, 2, 3]
-    assert home.has(dense, END) and not (home.folder(dense) / "again").exists()
+    assert home.weights(dense, END) == "there" and not (home.folder(dense) / "again").exists()
     assert (home.folder(dense) / "result.json").read_bytes() == before
 
 
@@ -143,7 +143,7 @@ def test_an_earlier_point_that_is_wanted_later_is_not_passed_over(tiny_file, rec
     dense = home.training("dense-seed0")
     assert home.missing_points() == {dense.name: [point("1ep")]} and epochs_left(home, dense, [point("1ep")]) == 0
     assert Worker(home, quiet=True).attempt("dense-seed0") is None
-    assert home.has(dense, point("1ep"))
+    assert home.weights(dense, point("1ep")) == "there"
 
 
 def test_one_process_trains_it_again_while_another_leaves_it_alone(tiny_file, record):

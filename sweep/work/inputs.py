@@ -1,0 +1,104 @@
+"""What a task reads, asked for once, at the door: whatever comes after may trust it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from models import Network, Weights
+from sweep import files
+from sweep.errors import Refused
+from sweep.graph.home import Home
+from sweep.graph.mask_file import Found, Scorer, make_mask
+from sweep.graph.runs import Runs
+from sweep.graph.training import Task, Training
+from sweep.progress import console
+from sweep.pruning.masks import emptied
+
+if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
+    from sweep.training.loop import Start
+    from sweep.training.program import Program
+
+
+class Skipped(Exception):
+    """The training is not to be started, as `prune.collapse` has it: its mask cuts the network through."""
+
+
+class Device(Scorer, Protocol):
+    """Where a task is done: it has the programs of trainings, and what a mask needs besides files."""
+
+    def program(self, training: Task) -> Program: ...
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a task reads: all of it is there, of its network and its data, and of the runs that the pool has now."""
+
+    training: Task
+    weights: tuple[Weights, ...]  # of other trainings: those it starts from, or the ends of a line
+    mask: Found | None
+    fingerprint: str  # of the data
+    runs: dict[str, str]  # hashes of the runs it comes from, by name
+
+    def start(self, network: Network, steps: int) -> Start:
+        """Return where the training begins: weights, mask, and the step it takes up; `steps` are those of an epoch."""
+        from sweep.training.loop import Start
+
+        training = self.training
+        assert isinstance(training, Training)
+        origin, total = training.start, training.recipe.epochs * steps
+        begin = training.begin.step(steps, training.recipe.epochs)
+        if begin >= total:
+            raise Refused(f"prune.rewind: {training.begin} lies after the end ({total} steps)")
+        kernels = self.mask.network.of("kernel") if self.mask else ()
+        for has, wants in zip(kernels, network.of("kernel"), strict=False):
+            if has != wants:  # only `Found.on` lays a mask on another number of classes
+                raise Refused(f"{training.slug}: {has.name} of its mask has shape {has.shape}, expected {wants.shape}")
+        weights = self.weights[0] if self.weights else network.initial(origin.seed or 0)
+        if origin.keeps:
+            other = network.initial(origin.other or 0).kernels
+            signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
+            weights = weights._replace(kernels=np.copysign(sizes, signs))
+        mask = self.mask.mask if self.mask else None
+        return Start(weights, begin, training.seed, mask, training.rates == "last", self.fingerprint)
+
+
+def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
+    """Return what a task reads. Raise Refused where some is missing or does not fit, Skipped where it is no use."""
+    for parent in training.needs:
+        if why := home.skipped(parent):
+            raise Skipped(f"{parent.slug} was skipped: {why}")
+    runs = Runs(home.pool)
+    came_from, starts = runs.origins(training), home.starts(training)
+    mask, program = mask_of(home, training, device), device.program(training)
+    _refuse_other_images(home, training, runs, program.fingerprint)
+    weights = tuple(files.read_snapshot(path, program.network) for path in starts)
+    return Inputs(training, weights, mask, program.fingerprint, came_from)
+
+
+def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
+    """Return the mask of a training, if it has one. Raise Skipped where it leaves a kernel empty."""
+    found = make_mask(home, training.mask, scorer) if training.mask else None
+    empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
+    if not empty or collapse == "train":
+        return found
+    names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
+    why = f"the mask leaves nothing of {len(empty)} kernel{'s' if len(empty) > 1 else ''} ({names})"
+    if collapse == "refuse":
+        raise Refused(f"{training.slug}: {why}; expected prune.collapse skip or train, or another method or level")
+    console.print(f"{training.slug}: skipped, {why}")
+    raise Skipped(why)
+
+
+def _refuse_other_images(home: Home, training: Task, runs: Runs, fingerprint: str) -> None:
+    """A ticket on other images than its dense run had would be a mistake nobody sees."""
+    for other in training.needs or home.graph:  # what starts from nothing is compared with any that is done
+        if other.data == training.data and (result := runs.record(other.name)):
+            if (before := result.get("fingerprint")) != fingerprint:
+                raise Refused(
+                    f"data: {other.name} was trained on other images (fingerprint {before}, these have {fingerprint}); "
+                    "expected the same ones at data.path"
+                )
+            return
