@@ -16,18 +16,19 @@ from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, results_of
-from sweep.graph.state import State, cost_of, device_seconds, forecast, states
+from sweep.graph.results import Results, Row
+from sweep.graph.state import State, cost_of, device_seconds, forecast
 from sweep.hardware import UNKNOWN, version_of
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.curves import NAMES
+from sweep.report.findings import Findings
 from sweep.report.intervals import Estimate, asked, estimate, paired
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, rule, verdicts
-from sweep.report.words import chance, circumstances, doubts, lead, noted, steps_of
+from sweep.report.verdict import DECIDED, DOUBTS, Verdict
+from sweep.report.words import chance
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
@@ -38,12 +39,12 @@ TITLES = {
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
-def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
+def write_page(home: Home, everything: Findings, folder: Path) -> Path:
     """The page of a sweep; of an unfinished one, what is there and what is missing."""
-    found, where, results = verdicts(rows, margin), states(home), results_of(home)
+    found, rows, where, results = everything.verdicts, everything.rows, everything.states, everything.results
     drawn = charts(home, rows)
     sections = [
-        _answer(home.experiment.note, found, rows, where, results, margin),
+        _answer(everything),
         _verdict_table(found),
         _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
         _controls(found),
@@ -98,17 +99,13 @@ def _question(home: Home) -> str:
     return html.escape(f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?")
 
 
-def _answer(
-    note: str, found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float
-) -> str:
-    shown = any(one.outcome in ("winning", "matching") for one in found)
-    parts = [
-        f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin, steps_of(results)))}</p>'
-    ]
-    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in (*noted(note), *doubts(found, where))]
-    parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
-    if found:
-        parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
+def _answer(found: Findings) -> str:
+    shown = any(one.outcome in ("winning", "matching") for one in found.verdicts)
+    parts = [f'<p class="answer{" shown" if shown else ""}">{html.escape(found.answer)}</p>']
+    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in found.doubts]
+    parts += [f"<p>{html.escape(said)}</p>" for said in found.circumstances]
+    if found.rule:
+        parts.append(f'<p class="faint">{html.escape(found.rule)}</p>')
     return "\n".join(parts)
 
 

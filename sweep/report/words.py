@@ -9,41 +9,11 @@ from statistics import mean
 from typing import Any
 
 from sweep.experiment.point import in_order
-from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, collect, results_of
-from sweep.graph.state import State, states
+from sweep.graph.results import Results, Row
+from sweep.graph.state import State
 from sweep.report.rewinding import gained
 from sweep.report.stability import stability
-from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, power, rule, verdicts
-
-
-def in_markdown(home: Home, margin: float = MARGIN) -> str:
-    """All of them, and the table of verdicts."""
-    rows, results = collect(home), results_of(home)
-    found = verdicts(rows, margin)
-    said = [
-        lead(rows, found, margin, steps_of(results)),
-        *noted(home.experiment.note),
-        *doubts(found, states(home)),
-        *circumstances(rows, results, margin),
-    ]
-    table = [
-        "| method | remaining | rewind | seeds | test accuracy | verdict | p, corrected | against dense |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for one in found:
-        cells = (
-            one.method,
-            f"{one.density:.2%}",
-            one.rewind,
-            one.accuracy.seeds,
-            one.accuracy,
-            one.outcome,
-            chance(one.p),
-            one.reason,
-        )
-        table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n\n".join([*said, *(["\n".join(table), DECIDED, rule(margin)] if found else [])])
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power
 
 
 def chance(p: float | None) -> str:
@@ -64,11 +34,6 @@ OTHERS = {  # how tickets that do not win are counted
     "one seed": "of one seed",
     "unknown": "without a dense run",
 }
-
-
-def noted(note: str) -> list[str]:
-    """What who asked says beside the answer, as one paragraph."""
-    return [" ".join(note.split())] if note.strip() else []
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
