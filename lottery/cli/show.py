@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich import box
@@ -22,10 +22,11 @@ from slurm.status import Status, make_status, states
 from sweep.errors import Refused, command
 from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.results import Row, collect
+from sweep.graph.results import collect
 from sweep.progress import console, duration, rendered
 from sweep.report import write_findings
 from sweep.report.findings import Findings, findings
+from sweep.report.intervals import grouped, top1
 from sweep.report.stability import whose
 from sweep.report.verdict import MARGIN, power
 from sweep.report.words import beaten
@@ -145,9 +146,11 @@ def render_findings(found: Findings) -> str:
         cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy), difference, one.outcome)
         table.add_row(*((one.method,) if method else ()), *cells)
     said = []
-    for (kind, level, rewind), group in _control_groups(rows):
+    controls = [row for row in rows if row.kind not in BY_ITSELF and row.test_top1 is not None]
+    groups = grouped(controls, lambda row: (row.kind, row.level, row.rewind))
+    for (kind, level, rewind), group in sorted(groups.items(), key=lambda one: (one[0][0], -(one[1][0].density or 0))):
         what = ", ".join([kind, *([level[0]] if method else []), f"{group[0].density or 0.0:.1%} left"])
-        said.append(f"{what}, from {rewind}: {mean(row.test_top1 or 0.0 for row in group):.2%}")
+        said.append(f"{what}, from {rewind}: {mean(map(top1, group)):.2%}")
     for row in rows:
         if row.instability is not None:
             points = f"{100 * row.instability:.2f} points"
@@ -159,12 +162,3 @@ def render_findings(found: Findings) -> str:
     if left := sum(row.state not in ("done", "skipped") for row in rows):
         said.append(f"{left} of {len(rows)} trainings are not done: {command('status', found.folder)}")
     return rendered(*([table] if found.verdicts else []), *filter(None, said))
-
-
-def _control_groups(rows: list[Row]) -> list[tuple[tuple[str, Any, str], list[Row]]]:
-    """Return finished controls by kind, level and rewind point, over all seeds."""
-    groups: dict[tuple[str, Any, str], list[Row]] = {}
-    for row in rows:
-        if row.kind not in BY_ITSELF and row.test_top1 is not None:
-            groups.setdefault((row.kind, row.level, row.rewind), []).append(row)
-    return sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0.0)))

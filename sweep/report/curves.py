@@ -11,7 +11,7 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report.intervals import Estimate, asked, paired
+from sweep.report.intervals import Estimate, density_of, from_dense, grouped, top1
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
 from sweep.report.verdict import DOUBTS
@@ -46,17 +46,16 @@ def averaged(
     A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
     A line is named by its method where there are `several`, of these rows or beside them.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = {}
     failed = {(row.kind, row.rewind, row.level) for row in rows if row.lost}
-    for row in rows:
-        if row.measured:
-            groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
+    groups = grouped([row for row in rows if row.measured], lambda row: (row.kind, row.rewind, row.level))
     several = several or len({level[0] for _, _, level in groups} - {""}) > 1
-    away = _from_dense(groups, dense, failed)
+    away: dict[tuple[Any, ...], Estimate] = {}
+    for kind in {key[0] for key in groups}:  # each by itself: masks at random spread far more than tickets do
+        away |= from_dense({key: group for key, group in groups.items() if key[0] == kind}, dense, failed)
     out = []
     for (kind, k, level), group in groups.items():
         method = level[0]
-        measured, difference = mean(row.test_top1 or 0.0 for row in group), away.get((kind, k, level))
+        measured, difference = mean(map(top1, group)), away.get((kind, k, level))
         accuracy = measured
         if difference and {row.seed for row in group} != dense.keys():
             accuracy = mean(dense.values()) + difference.mean
@@ -67,7 +66,7 @@ def averaged(
             "kind": kind,
             "control": kind in DOUBTS,
             "rewind": k,
-            "remaining": 100 * mean(row.density or 0.0 for row in group),
+            "remaining": 100 * density_of(group),
             "accuracy": 100 * accuracy,
             "measured": 100 * measured,
             "seeds": len(group),
@@ -75,22 +74,6 @@ def averaged(
         if difference and difference.half is not None:
             point |= {"low": 100 * (accuracy - difference.half), "high": 100 * (accuracy + difference.half)}
         out.append(point)
-    return out
-
-
-def _from_dense(
-    groups: Mapping[tuple[Any, ...], list[Row]], dense: Mapping[int, float], failed: set[tuple[Any, ...]]
-) -> dict[tuple[Any, ...], Estimate]:
-    """Differences by seed. Each kind by itself: masks at random spread far more than tickets do."""
-    out: dict[tuple[Any, ...], Estimate] = {}
-    for kind in {key[0] for key in groups}:
-        found = {key: group for key, group in groups.items() if key[0] == kind}
-        out |= paired(
-            {key: {row.seed: (row.test_top1 or 0.0) - dense[row.seed] for row in group if row.seed in dense}
-             for key, group in found.items()},
-            {key: asked(key[2][1], group) for key, group in found.items()},
-            failed,
-        )  # fmt: skip
     return out
 
 

@@ -8,7 +8,7 @@ import platform
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from string import Template
 from typing import Any
 
@@ -24,7 +24,7 @@ from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.curves import NAMES
 from sweep.report.findings import Findings
-from sweep.report.intervals import Estimate, asked, estimate, paired
+from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DECIDED, DOUBTS, Verdict
@@ -159,23 +159,17 @@ def _controls(found: list[Verdict]) -> str:
 
 def _other_ways(rows: list[Row]) -> str:
     """Retraining that keeps the trained weights."""
-    dense = {row.seed: row.test_top1 for row in rows if row.kind == "dense"}
-    groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
-    for row in rows:
-        if row.kind in OTHER_WAYS and row.measured and row.density is not None:
-            groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.level), []).append(row)
-    lines = []
-    above = paired(
-        {key: {row.seed: (row.test_top1 or 0.0) - whole for row in group if (whole := dense.get(row.seed)) is not None}
-         for key, group in groups.items()},
-        {key: asked(key[1][1], group) for key, group in groups.items()},
-        {(NAMES[row.kind].format(k=row.rewind), row.level) for row in rows if row.kind in OTHER_WAYS and row.lost},
-    )  # fmt: skip
+    others = [row for row in rows if row.kind in OTHER_WAYS]
+
+    def way(row: Row) -> tuple[str, tuple[Any, ...]]:
+        return NAMES[row.kind].format(k=row.rewind), row.level
+
+    groups = grouped([row for row in others if row.measured and row.density is not None], way)
+    above, lines = from_dense(groups, dense_of(rows), {way(row) for row in others if row.lost}), []
     for (name, level), group in sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
-        density = mean(row.density or 0.0 for row in group)
-        scores = estimate([row.test_top1 or 0.0 for row in group])
         points = f"{100 * away.mean:+.2f} {away.interval}" if (away := above.get((name, level))) else "–"
-        lines.append((name, level[0] or "not pruned", f"{density:.2%}", str(len(group)), _unbroken(scores), points))
+        lines.append((name, level[0] or "not pruned", f"{density_of(group):.2%}", str(len(group)),
+                      _unbroken(estimate([top1(row) for row in group])), points))  # fmt: skip
     head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
     return _table("Other ways to retrain", *_told_apart(head, lines))
 

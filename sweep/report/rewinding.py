@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import mean
 from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import across, averaged, lacking
-from sweep.report.intervals import Estimate, asked, paired
+from sweep.report.intervals import Estimate, accuracies, asked, density_of, grouped, minus, paired
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
@@ -39,18 +38,17 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
     """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
-    first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest and row.measured}
+    measured = [row for row in tickets if row.measured]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
-    groups: dict[tuple[Any, str], dict[int, float]] = {}
-    levels: dict[Any, list[Row]] = {}
-    for row in tickets:
-        if row.measured:
-            levels.setdefault(row.level, []).append(row)
-        if row.rewind != earliest and row.measured and (from_first := first.get((row.level, row.seed))):
-            gain = (row.test_top1 or 0.0) - (from_first.test_top1 or 0.0)
-            groups.setdefault((row.level, row.rewind), {})[row.seed] = gain
-    return paired(groups, {(level, k): asked(level[1], levels[level]) for level, k in groups}, failed)
+    levels = grouped(measured, lambda row: row.level)
+    points = grouped(measured, lambda row: (row.level, row.rewind))
+    gains = {
+        (level, k): found
+        for (level, k), rows in points.items()
+        if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
+    }
+    return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
 
 
 def gains(tickets: list[Row], title: str = "") -> Any:
@@ -62,7 +60,7 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     several = len({row.method for row in measured}) > 1
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
-        density = 100 * mean(row.density or 0.0 for row in measured if row.level == level)
+        density = 100 * density_of([row for row in measured if row.level == level])
         point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k,
                  "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
         if gain.low is not None and gain.high is not None:

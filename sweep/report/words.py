@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean
-from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Results, Row
 from sweep.graph.state import State
+from sweep.report.intervals import density_of, grouped, top1
 from sweep.report.rewinding import gained
 from sweep.report.stability import stability
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power
@@ -144,13 +144,10 @@ def steps_of(results: Results) -> int:
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
     """What a later rewind point gains over the earliest, by seed, at the sparsest level that has both; of the points
     that most seeds have, the latest."""
-    levels: dict[tuple[Any, ...], list[Row]] = {}
     tickets = [row for row in rows if row.kind == "ticket"]
-    for row in tickets:
-        if row.measured and row.density:
-            levels.setdefault(row.level, []).append(row)
+    levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1
-    for level, found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
+    for level, found in sorted(levels.items(), key=lambda item: density_of(item[1])):
         first, *others = in_order({row.rewind for row in found}, per_epoch)
         gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
         if not gains:
@@ -158,15 +155,14 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
         last = max(gains, key=lambda k: (gains[k].seeds, others.index(k)))
         gain = gains[last]
         of = f"{level[0]} tickets" if several else "tickets"
-        density = mean(row.density or 0.0 for row in found)
         side = "above" if gain.mean >= 0 else "below"
         end = f"end {100 * abs(gain.mean):.2f} points {side} those from {first}"
-        said = f"At {density:.1%} left, {of} from {last} {end}"
+        said = f"At {density_of(found):.1%} left, {of} from {last} {end}"
         if gain.interval:
             return f"{said} {gain.interval} over {gain.seeds} seeds."
         known = ""
         if images:
-            reached = mean(row.test_top1 or 0.0 for row in found if row.rewind in (first, last))
+            reached = mean(top1(row) for row in found if row.rewind in (first, last))
             small = 100 * abs(gain.mean) < by_chance(reached, images)
             known = ", which may be chance" if small else ", more than the choice of test images explains"
         seeds = "one seed" if gain.seeds == 1 else f"{gain.seeds} seeds, beside what failed"
