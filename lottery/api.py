@@ -106,7 +106,7 @@ class Sweep:
 
     def charts(self) -> dict[str, Any]:
         """The figures of the report as Altair charts, as far as what is done allows."""
-        return charts(self.home, collect(self.home))
+        return charts(self.home, collect(self.home), self.experiment.name)
 
     def report(self, margin: float = MARGIN) -> list[Path]:
         """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""

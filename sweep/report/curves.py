@@ -115,13 +115,7 @@ def curves(
     if page:
         picked = alt.selection_point(fields=["line"], bind="legend")
         lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
-    layers = [lines]
-    if any("low" in point for point in points):
-        layers.append(
-            base.mark_rule(clip=True)
-            .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
-            .transform_filter("isValid(datum.low)")
-        )
+    layers = [lines, *intervals(base, points, clip=True)]
     hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
     layers += hollow
     below += said
@@ -130,8 +124,40 @@ def curves(
     if others:
         layers += _published(others, remaining)
         below += ["grey: published, by rewind point,", "with the range of its trials"]  # as wide as a phone
-    heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
-    return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
+    chart = alt.layer(*layers).properties(width=520, height=340, title=headed(title, below))
+    return chart.configure_legend(labelLimit=320)
+
+
+def headed(title: str, below: list[str]) -> Any:
+    """Return the title of a chart with lines below it, which Vega leaves out where there is no title."""
+    import altair as alt
+
+    return alt.Title(title or " ", subtitle=below) if below else title
+
+
+def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any]:
+    """Return the bars of the 95 % intervals, of the points that have one."""
+    import altair as alt
+
+    bars = base.mark_rule(**mark).encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+    return [bars] if any("low" in point for point in points) else []
+
+
+def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
+    """Return the axis of points of the schedule, in this order."""
+    import altair as alt
+
+    return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
+
+
+def left(method: str, remaining: float) -> str:
+    """Return the name of a level by what it leaves, in percent; with its method where there are several."""
+    return f"{method} {remaining:.3g} %".strip()
+
+
+def densest_first(points: list[dict[str, Any]]) -> list[str]:
+    """Return the levels of points by what they leave, the most first."""
+    return list(dict.fromkeys(point["left"] for point in sorted(points, key=lambda point: -point["remaining"])))
 
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
+from sweep.report.curves import along, densest_first, left
 from sweep.report.intervals import density_of, grouped, top1
 
 
@@ -20,13 +21,11 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
         point["label"] = f"{point['accuracy']:{'+.2f' if difference else '.2f'}}".replace("-", "−")
         point["label"] += f" ({point['seeds']})" if point["seeds"] < most else ""
     every = [*points, *empty]
-    order = list(dict.fromkeys(p["left"] for p in sorted(every, key=lambda p: -p["remaining"])))
+    order = densest_first(every)
     values = [p["accuracy"] for p in points] or [0.0]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=every)).encode(
-        x=alt.X(
-            "rewind:O", title="rewind point", sort=in_order({p["rewind"] for p in every}), axis=alt.Axis(labelAngle=0)
-        ),
+        x=along(in_order({p["rewind"] for p in every})),
         y=alt.Y("left:O", title="remaining weights", sort=order),
     )
     # of square and text alike: the pointer over a square is mostly over its text
@@ -70,7 +69,7 @@ def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[s
             continue
         done = [row for row in levels[level] if row.measured and row.density is not None]
         remaining = 100 * density_of(done or levels[level])
-        cell = {"left": f"{level[0] if several else ''} {remaining:.3g} %".strip(), "rewind": k, "remaining": remaining}
+        cell = {"left": left(level[0] if several else "", remaining), "rewind": k, "remaining": remaining}
         values = [100 * (top1(row) - (dense[row.seed] if dense else 0.0)) for row in found
                   if row.measured and (dense is None or row.seed in dense)]  # fmt: skip
         if values:
