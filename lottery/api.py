@@ -21,16 +21,17 @@ from slurm import arrays, preflight, status
 from slurm.arrays import Slurm
 from slurm.cancel import cancel
 from slurm.local import Local, places
+from slurm.plan import Plan, make_plan
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
-from sweep.graph.results import collect, results_of
+from sweep.graph.results import collect
 from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
 from sweep.report.figures import charts
-from sweep.report.verdict import MARGIN, Verdict, verdicts
-from sweep.report.words import lead, steps_of
+from sweep.report.findings import Findings, findings
+from sweep.report.verdict import MARGIN, Verdict
 from sweep.work.find import open_home, read_home
 from sweep.work.fitting import fitting
 from sweep.work.worker import Failure
@@ -79,6 +80,10 @@ class Sweep:
         """
         return cancel(self.home, tasks).gone
 
+    def plan(self, on: str = "local", jobs: int = 1) -> Plan:
+        """Return the trainings, what is done of them, their predicted time and cost; `on`: local, mpi or slurm."""
+        return make_plan(self.home, on, jobs)
+
     def status(self) -> Table:
         """Where every training stands: from files, and from SLURM where it was submitted."""
         return _table(status.standing_of(self.home).tasks)
@@ -89,16 +94,19 @@ class Sweep:
 
     def verdicts(self, margin: float = MARGIN) -> Table:
         """Of every ticket: accuracy, difference to the dense network, whether it wins."""
-        return _table([_flat(one) for one in verdicts(collect(self.home), margin)])
+        return _table([_flat(one) for one in self.findings(margin).verdicts])
 
     def answer(self, margin: float = MARGIN) -> str:
-        """In a sentence."""
-        rows = collect(self.home)
-        return lead(rows, verdicts(rows, margin), margin, steps_of(results_of(self.home)))
+        """Return the verdict in a sentence or two."""
+        return self.findings(margin).answer
+
+    def findings(self, margin: float = MARGIN) -> Findings:
+        """Return what the report says, as one value: rows, verdicts, and the sentences above them."""
+        return findings(self.home, margin)
 
     def charts(self) -> dict[str, Any]:
         """The figures of the report as Altair charts, as far as what is done allows."""
-        return charts(self.home, collect(self.home))
+        return charts(self.home, collect(self.home), self.experiment.name)
 
     def report(self, margin: float = MARGIN) -> list[Path]:
         """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""

@@ -9,7 +9,8 @@ from slurm import jobs, queue, sbatch
 from slurm.queue import Entry
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import State, predicted_seconds, states
+from sweep.graph.runs import Runs
+from sweep.graph.state import Cost, State, cost_of, predicted_seconds, states
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,23 @@ def seconds_left(home: Home, tasks: list[State]) -> float | None:
         if one.task in predicted and one.state in ("waiting", "running")
     ]
     return max(sum(left) / sbatch.together(cluster), *left) if left else None
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `lottery status` prints: where everything stands, and what the sweep as a whole has taken and will take."""
+
+    folder: str
+    epochs: int  # of the schedule
+    standing: Standing
+    replaced: int  # finished trainings that came from a run since replaced
+    seconds_left: float | None  # None before it can be known
+    cost: Cost
+
+
+def make_status(home: Home) -> Status:
+    """Return where a sweep stands, from its files and, where it was submitted, from SLURM."""
+    standing, runs = standing_of(home), Runs(home.pool)
+    replaced = sum(bool(runs.replaced(home.training(one.task))) for one in standing.tasks if one.state == "done")
+    left = seconds_left(home, standing.tasks)
+    return Status(str(home.root), home.experiment.recipe.epochs, standing, replaced, left, cost_of(home))

@@ -24,6 +24,14 @@ def show(table: Table) -> None:
     console.print(table, soft_wrap=False)
 
 
+def rendered(*parts: Table | str) -> str:
+    """Return what the console would show of tables, with nothing cut off, and of lines."""
+    with console.capture() as shown:
+        for part in parts:
+            show(part) if isinstance(part, Table) else console.print(part)
+    return shown.get()
+
+
 class Work:
     """One piece of long work of `total` units, of which `done` may be behind us already."""
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich import box
@@ -17,17 +17,20 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
 from lottery.cli.masks import summary
-from slurm.status import Standing, seconds_left, standing_of
-from sweep import progress
+from lottery.cli.say import BY_ITSELF
+from slurm.status import Status, make_status, standing_of
 from sweep.errors import Refused, command
 from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.runs import Runs
-from sweep.graph.state import cost_of
-from sweep.progress import console, duration
+from sweep.graph.results import collect
+from sweep.progress import console, duration, rendered
+from sweep.report import write_findings
+from sweep.report.findings import Findings, findings
+from sweep.report.intervals import grouped, top1
 from sweep.report.stability import whose
-from sweep.report.verdict import MARGIN, power, rule, verdicts
-from sweep.report.words import beaten, lead, noted, steps_of
+from sweep.report.verdict import MARGIN, power
+from sweep.report.words import beaten
+from sweep.tracking.runs import track_report
 
 WATCH_SECONDS = 5.0
 
@@ -44,64 +47,52 @@ def status(
     Example: lottery status dry_run
     """
     home = read_home(experiment, overrides, results)
-    standing = standing_of(home)
     if json_:
-        print(json.dumps([asdict(state) for state in standing.tasks], indent=1))
+        print(json.dumps([asdict(state) for state in standing_of(home).tasks], indent=1))
         return 0
-    if watch:
-        return _watch(home)
-    _show_standing(home, standing)
-    return 0
-
-
-def _watch(home: Home) -> int:
-    """On a terminal the table stays in place; elsewhere, a line now and then."""
     while True:
-        standing = standing_of(home)
-        if console.is_terminal:
+        found = make_status(home)
+        if watch and console.is_terminal:  # the table stays in place; elsewhere a line now and then
             console.clear()
-            _show_standing(home, standing)
-        else:
-            console.print(_summary(home, standing))
-        if not standing.silence and not any(state.state in ("waiting", "running") for state in standing.tasks):
+        print(_in_a_line(found) if watch and not console.is_terminal else render_status(found), flush=True)
+        under_way = any(state.state in ("waiting", "running") for state in found.standing.tasks)
+        if not watch or not (found.standing.silence or under_way):
             return 0
         time.sleep(WATCH_SECONDS)
 
 
-def _show_standing(home: Home, standing: Standing) -> None:
-    """Notes stand under the training they belong to, so that a name stays whole in 80 columns."""
+def render_status(found: Status) -> str:
+    """Return a status as the terminal shows it. Notes stand under the training they belong to, so that a name stays
+    whole in 80 columns."""
     table = Table("training", "state", "epoch", "test", box=box.SIMPLE, pad_edge=False)
-    epochs = home.experiment.recipe.epochs
-    trained = [(state, f"{state.epoch}/{epochs}") for state in standing.tasks]
-    for state, epoch in [*trained, *((state, "") for state in standing.jobs)]:
+    trained = [(state, f"{state.epoch}/{found.epochs}") for state in found.standing.tasks]
+    for state, epoch in [*trained, *((state, "") for state in found.standing.jobs)]:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
         notes = [state.note] if state.note else []
         notes += [f"{duration(state.seconds_left)} left"] if state.seconds_left is not None else []
         notes += [f"begun {state.starts} times"] if state.starts > 1 else []
         table.add_row("\n  ".join([state.task, *(["; ".join(notes)] if notes else [])]), state.state, epoch, accuracy)
-    progress.show(table)
-    console.print(_summary(home, standing))
+    return rendered(table, _in_a_line(found)).removesuffix("\n")
 
 
-def _summary(home: Home, standing: Standing) -> str:
+def _in_a_line(found: Status) -> str:
+    """Return a status without its table: how many trainings are in which state, the predicted end, the cost."""
+    standing = found.standing
     counts = Counter(state.state for state in standing.tasks)
     parts = [
         f"{counts[word]} {word}"
         for word in ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
         if counts[word]
     ]
-    runs = Runs(home.pool)
-    replaced = sum(bool(runs.replaced(home.training(s.task))) for s in standing.tasks if s.state == "done")
-    parts += [f"{replaced} of a run since replaced (lottery tidy --replaced)"] if replaced else []
+    parts += [f"{found.replaced} of a run since replaced (lottery tidy --replaced)"] if found.replaced else []
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} times"] if again else []
     parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []
-    left = seconds_left(home, standing.tasks)
-    if left:
-        end = datetime.now() + timedelta(seconds=left)
-        parts.append(f"end not before {end:%Y-%m-%d %H:%M} ({duration(left)})")
-    parts.append(str(cost_of(home)))
-    return ", ".join(parts) + f"  ({home.root})" + (f"\n{standing.silence}" if standing.silence else "")
+    if found.seconds_left:
+        end = datetime.now() + timedelta(seconds=found.seconds_left)
+        parts.append(f"end not before {end:%Y-%m-%d %H:%M} ({duration(found.seconds_left)})")
+    parts.append(str(found.cost))
+    return ", ".join(parts) + f"  ({found.folder})" + (f"\n{standing.silence}" if standing.silence else "")
 
 
 def report(
@@ -122,8 +113,6 @@ def report(
     if not (home.root / "experiment.yaml").exists():
         raise Refused(f"{home.root}: nothing there yet; {command('sweep', experiment)} makes it")
     if json_:
-        from sweep.graph.results import collect
-
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
     if not 0 <= margin <= 100:
@@ -132,67 +121,44 @@ def report(
     return 0
 
 
-# What several commands say -----------------------------------------------------------------------------------------
-
-
 def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | None = None) -> None:
     """Write the report, show its table and say where it is. One that goes elsewhere is not mirrored by wandb."""
-    from sweep.graph.results import collect, results_of, unsealed_results
-    from sweep.report import write_report
-    from sweep.tracking.runs import track_report
-
-    paths = write_report(home, margin, out)
+    found = findings(home, margin)
+    paths = write_findings(home, found, out)
     if out is None:
-        track_report(home, paths)
+        track_report(home, found.rows, paths)
     if quiet:
         return
     for training in home.graph.dense:
         if home.done(training) and home.snapshot(training, END).exists():
             summary(home, training, make=False)
-    rows = collect(home)
-    found = verdicts(rows, margin)
-    several = len({one.method for one in found}) > 1
-    head = ("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
-    table = Table(*(("method",) if several else ()), *head)
-    for one in found:
-        difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
-        accuracy = f"{one.accuracy.mean:.2%}" if one.accuracy.seeds else "–"
-        accuracy += f" ± {100 * one.accuracy.half:.2f}" if one.accuracy.half is not None else ""
-        cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), accuracy, difference, one.outcome)
-        table.add_row(*((one.method,) if several else ()), *cells)
-    if found:
-        progress.show(table)
-    for (kind, method, _, _, rewind), group in _control_groups(rows):
-        scores = mean(row.test_top1 for row in group)
-        console.print(
-            f"{kind}{f', {method}' if several else ''}, {group[0].density:.1%} left, from {rewind}: {scores:.2%}"
-        )
-    for row in rows:
-        if row.instability is not None:
-            points = f"{100 * row.instability:.2f} points"
-            console.print(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
-    said = [
-        lead(rows, found, margin, steps_of(results_of(home))),
-        *noted(home.experiment.note),
-        beaten(found),
-        power(rows, margin),
-        rule(margin) if found else "",
-    ]
-    console.print("\n".join(line for line in said if line))
-    if earlier := unsealed_results(home):
-        console.print(f"{earlier} of {len(rows)} results are of a version before 0.3 and have no checksum: a digit "
-                      "that was changed in them since cannot be noticed")  # fmt: skip
-    open_ = [row for row in rows if row.state not in ("done", "skipped")]
-    if open_:
-        console.print(f"{len(open_)} of {len(rows)} trainings are not done: {command('status', home.root)}")
+    print(render_findings(found), end="")
     console.print("report:", *map(str, paths), sep="\n  ")
 
 
-def _control_groups(rows: list[Any]) -> list[tuple[tuple[Any, ...], list[Any]]]:
-    """Finished controls by kind, level and rewind epoch, over all seeds."""
-    groups: dict[tuple[Any, ...], list[Any]] = {}
+def render_findings(found: Findings) -> str:
+    """Return what was found as the terminal shows it."""
+    rows, method = found.rows, found.several_methods
+    head = ("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
+    table = Table(*(("method",) if method else ()), *head)
+    for one in found.verdicts:
+        difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
+        cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy), difference, one.outcome)
+        table.add_row(*((one.method,) if method else ()), *cells)
+    said = []
+    controls = [row for row in rows if row.kind not in BY_ITSELF and row.test_top1 is not None]
+    groups = grouped(controls, lambda row: (row.kind, row.level, row.rewind))
+    for (kind, level, rewind), group in sorted(groups.items(), key=lambda one: (one[0][0], -(one[1][0].density or 0))):
+        what = ", ".join([kind, *([level[0]] if method else []), f"{group[0].density or 0.0:.1%} left"])
+        said.append(f"{what}, from {rewind}: {mean(map(top1, group)):.2%}")
     for row in rows:
-        if row.kind not in ("dense", "ticket", "child", "instability") and row.test_top1 is not None:
-            level = (row.quantile, row.threshold if row.quantile is None else None)
-            groups.setdefault((row.kind, row.method, *level, row.rewind), []).append(row)
-    return sorted(groups.items(), key=lambda item: (item[0][0], -item[1][0].density))
+        if row.instability is not None:
+            points = f"{100 * row.instability:.2f} points"
+            said.append(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
+    said += [found.answer, *found.noted, beaten(found.verdicts), power(rows, found.margin), found.rule]
+    if found.unsealed:
+        said.append(f"{found.unsealed} of {len(rows)} results are of a version before 0.3 and have no checksum: a "
+                    "digit that was changed in them since cannot be noticed")  # fmt: skip
+    if left := sum(row.state not in ("done", "skipped") for row in rows):
+        said.append(f"{left} of {len(rows)} trainings are not done: {command('status', found.folder)}")
+    return rendered(*([table] if found.verdicts else []), *filter(None, said))

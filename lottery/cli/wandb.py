@@ -53,10 +53,10 @@ def report(experiment: ExperimentName, *overrides: Override, results: Results = 
     Its first lines are those of report.html: the answer, the verdict of every ticket, the rule.
     Example: lottery wandb report cifar10_resnet20 track.mode=online
     """
-    from sweep.report.words import in_markdown
+    from sweep.report.findings import findings, in_markdown
     from sweep.tracking.dashboard import publish_report
 
     home = read_home(experiment, overrides, results)
-    path, url = publish_report(home, in_markdown(home))
+    path, url = publish_report(home, in_markdown(findings(home)))
     console.print(f"the report is at {url}" if url else f"no server was asked; the report is described in {path}")
     return 0

@@ -6,24 +6,31 @@ from pathlib import Path
 
 from sweep import files
 from sweep.graph.home import Home
-from sweep.graph.results import collect, write_csv
+from sweep.graph.results import write_csv
 from sweep.report.figures import write_figures
+from sweep.report.findings import Findings, findings
 from sweep.report.kept import kept, write_kept
 from sweep.report.page import write_page
 from sweep.report.tables import latex
-from sweep.report.verdict import MARGIN, rule, verdicts
+from sweep.report.verdict import MARGIN, rule
 from sweep.tracking.dashboard import FIGURES
 
 
 def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None) -> list[Path]:
-    """All files of the report, in its own folder or another; for an unfinished sweep, of what is there."""
-    rows, folder = collect(home), folder or home.report
+    """Write all files of the report, in its own folder or another, and return their paths, the page first; for an
+    unfinished sweep, of what is there."""
+    return write_findings(home, findings(home, margin), folder)
+
+
+def write_findings(home: Home, found: Findings, folder: Path | None = None) -> list[Path]:
+    """Write the report of what was found, and return the paths of its files, the page first."""
+    folder = folder or home.report
     folder.mkdir(parents=True, exist_ok=True)
     table, paper = folder / "results.csv", folder / "results.tex"
-    write_csv(rows, table)
-    files.write_text(paper, latex(verdicts(rows, margin), f"{home.experiment.name}. {rule(margin)}"))
-    out = [table, paper, *write_kept(kept(home), folder), *write_figures(home, rows, folder)]
+    write_csv(found.rows, table)
+    files.write_text(paper, latex(found.verdicts, f"{home.experiment.name}. {rule(found.margin)}"))
+    out = [table, paper, *write_kept(kept(home), folder), *write_figures(home, found.rows, folder)]
     for name in ("kept.json", *(f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg"))):
         if folder / name not in out:  # of the sweep as it was before
             (folder / name).unlink(missing_ok=True)
-    return [write_page(home, rows, folder, margin), *out]
+    return [write_page(home, found, folder), *out]

@@ -7,12 +7,8 @@ from typing import Any
 
 from sweep.graph.home import Home, epochs_of
 from sweep.graph.results import Row
-from sweep.report import rewinding
-from sweep.report.curves import NAMES, curves, lines_of
-from sweep.report.heat_map import heat_map
+from sweep.report import figures
 from sweep.report.kept import kept, masks_of
-from sweep.report.published import published
-from sweep.report.stability import instabilities
 
 # the text of the figures takes the colour of the page, light or dark
 INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
@@ -42,30 +38,16 @@ MEASURES = {
     "gpu_busy_share": ("share of the time its GPU was busy (%)", 100),
     "trainings_on_gpu": ("trainings on its GPU", 1),
 }
+IDS = {"accuracy": "curves", "heatmap": "grid"}  # of their places on the page, where these differ from their names
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
 def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
     """Vega-Lite specifications by the id of their place."""
-    drawn = [row for row in rows if row.kind in NAMES]
-    done = [row for row in drawn if row.measured]
-    each = {row.seed: row.test_top1 or 0.0 for row in rows if row.kind == "dense" and row.measured}
-    dense = list(each.values())
-    tickets = [row for row in drawn if row.kind == "ticket"]
-    several = len({row.rewind for row in tickets if row.measured}) > 1  # of one rewind point the curves say it all
-    found = {
-        "curves": curves(lines_of(home, drawn, each), dense, "", published(home.experiment), page=True)
-        if done
-        else None,
-        "rewinds": rewinding.accuracy(tickets, each),
-        "gains": rewinding.gains(tickets),
-        "grid": heat_map(tickets, each, "") if several else None,
-        "differences": heat_map(tickets, each, "", difference=True) if several and dense else None,
-        "instability": instabilities(rows),
-        "learning": learning(home),
-        "layers": layers(home),
-    }
-    return {name: _on_page(chart) for name, chart in found.items() if chart is not None}
+    found = figures.charts(home, rows, page=True) | {"learning": learning(home), "layers": layers(home)}
+    if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves say it all
+        found |= {"heatmap": None, "differences": None}
+    return {IDS.get(name, name): _on_page(chart) for name, chart in found.items() if chart is not None}
 
 
 def _on_page(chart: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report.intervals import Estimate, asked, paired
+from sweep.report.intervals import Estimate, density_of, from_dense, grouped, top1
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
 from sweep.report.verdict import DOUBTS
@@ -46,17 +46,16 @@ def averaged(
     A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
     A line is named by its method where there are `several`, of these rows or beside them.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = {}
     failed = {(row.kind, row.rewind, row.level) for row in rows if row.lost}
-    for row in rows:
-        if row.measured:
-            groups.setdefault((row.kind, row.rewind, row.level), []).append(row)
+    groups = grouped([row for row in rows if row.measured], lambda row: (row.kind, row.rewind, row.level))
     several = several or len({level[0] for _, _, level in groups} - {""}) > 1
-    away = _from_dense(groups, dense, failed)
+    away: dict[tuple[Any, ...], Estimate] = {}
+    for kind in {key[0] for key in groups}:  # each by itself: masks at random spread far more than tickets do
+        away |= from_dense({key: group for key, group in groups.items() if key[0] == kind}, dense, failed)
     out = []
     for (kind, k, level), group in groups.items():
         method = level[0]
-        measured, difference = mean(row.test_top1 or 0.0 for row in group), away.get((kind, k, level))
+        measured, difference = mean(map(top1, group)), away.get((kind, k, level))
         accuracy = measured
         if difference and {row.seed for row in group} != dense.keys():
             accuracy = mean(dense.values()) + difference.mean
@@ -67,7 +66,7 @@ def averaged(
             "kind": kind,
             "control": kind in DOUBTS,
             "rewind": k,
-            "remaining": 100 * mean(row.density or 0.0 for row in group),
+            "remaining": 100 * density_of(group),
             "accuracy": 100 * accuracy,
             "measured": 100 * measured,
             "seeds": len(group),
@@ -75,22 +74,6 @@ def averaged(
         if difference and difference.half is not None:
             point |= {"low": 100 * (accuracy - difference.half), "high": 100 * (accuracy + difference.half)}
         out.append(point)
-    return out
-
-
-def _from_dense(
-    groups: Mapping[tuple[Any, ...], list[Row]], dense: Mapping[int, float], failed: set[tuple[Any, ...]]
-) -> dict[tuple[Any, ...], Estimate]:
-    """Differences by seed. Each kind by itself: masks at random spread far more than tickets do."""
-    out: dict[tuple[Any, ...], Estimate] = {}
-    for kind in {key[0] for key in groups}:
-        found = {key: group for key, group in groups.items() if key[0] == kind}
-        out |= paired(
-            {key: {row.seed: (row.test_top1 or 0.0) - dense[row.seed] for row in group if row.seed in dense}
-             for key, group in found.items()},
-            {key: asked(key[2][1], group) for key, group in found.items()},
-            failed,
-        )  # fmt: skip
     return out
 
 
@@ -132,13 +115,7 @@ def curves(
     if page:
         picked = alt.selection_point(fields=["line"], bind="legend")
         lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
-    layers = [lines]
-    if any("low" in point for point in points):
-        layers.append(
-            base.mark_rule(clip=True)
-            .encode(y=alt.Y("low:Q", title=""), y2="high:Q")
-            .transform_filter("isValid(datum.low)")
-        )
+    layers = [lines, *intervals(base, points, clip=True)]
     hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
     layers += hollow
     below += said
@@ -147,8 +124,40 @@ def curves(
     if others:
         layers += _published(others, remaining)
         below += ["grey: published, by rewind point,", "with the range of its trials"]  # as wide as a phone
-    heading = alt.Title(title or " ", subtitle=below) if below else title  # Vega leaves it out where there is no title
-    return alt.layer(*layers).properties(width=520, height=340, title=heading).configure_legend(labelLimit=320)
+    chart = alt.layer(*layers).properties(width=520, height=340, title=headed(title, below))
+    return chart.configure_legend(labelLimit=320)
+
+
+def headed(title: str, below: list[str]) -> Any:
+    """Return the title of a chart with lines below it, which Vega leaves out where there is no title."""
+    import altair as alt
+
+    return alt.Title(title or " ", subtitle=below) if below else title
+
+
+def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any]:
+    """Return the bars of the 95 % intervals, of the points that have one."""
+    import altair as alt
+
+    bars = base.mark_rule(**mark).encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+    return [bars] if any("low" in point for point in points) else []
+
+
+def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
+    """Return the axis of points of the schedule, in this order."""
+    import altair as alt
+
+    return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
+
+
+def left(method: str, remaining: float) -> str:
+    """Return the name of a level by what it leaves, in percent; with its method where there are several."""
+    return f"{method} {remaining:.3g} %".strip()
+
+
+def densest_first(points: list[dict[str, Any]]) -> list[str]:
+    """Return the levels of points by what they leave, the most first."""
+    return list(dict.fromkeys(point["left"] for point in sorted(points, key=lambda point: -point["remaining"])))
 
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:

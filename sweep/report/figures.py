@@ -11,31 +11,35 @@ from sweep.graph.results import Row
 from sweep.report import rewinding
 from sweep.report.curves import NAMES, curves, lines_of
 from sweep.report.heat_map import heat_map
+from sweep.report.intervals import dense_of
 from sweep.report.published import published
 from sweep.report.stability import instabilities
+from sweep.tracking.dashboard import FIGURES
 
 
 def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
     """The figures that the finished rows allow."""
-    return [path for name, chart in charts(home, rows).items() for path in save(chart, folder / name)]
+    return [
+        path for name, chart in charts(home, rows, home.experiment.name).items() for path in save(chart, folder / name)
+    ]
 
 
-def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
-    """The same as Altair charts, by their names."""
+def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> dict[str, Any]:
+    """Return the figures that the finished rows allow as Altair charts, by their names.
+
+    On a page, a click in the legend picks a line.
+    """
     drawn = [row for row in rows if row.kind in NAMES]
-    each = {row.seed: row.test_top1 or 0.0 for row in rows if row.kind == "dense" and row.measured}
-    dense = list(each.values())
-    title, out = home.experiment.name, dict[str, Any]()
+    tickets, dense = [row for row in drawn if row.kind == "ticket"], dense_of(rows)
+    found = {"rewinds": rewinding.accuracy(tickets, dense, title), "gains": rewinding.gains(tickets, title),
+             "instability": instabilities(rows, title)}  # fmt: skip
     if any(row.measured for row in drawn):
-        out["accuracy"] = curves(lines_of(home, drawn, each), dense, title, published(home.experiment))
-    tickets = [row for row in drawn if row.kind == "ticket"]
+        beside = published(home.experiment)
+        found["accuracy"] = curves(lines_of(home, drawn, dense), [*dense.values()], title, beside, page)
     if any(row.measured for row in tickets):
-        out["heatmap"] = heat_map(tickets, each, title)
-        if dense:
-            out["differences"] = heat_map(tickets, each, title, difference=True)
-        out["rewinds"], out["gains"] = rewinding.accuracy(tickets, each, title), rewinding.gains(tickets, title)
-    out["instability"] = instabilities(rows, title)
-    return {name: chart for name, chart in out.items() if chart is not None}
+        found["heatmap"] = heat_map(tickets, dense, title)
+        found["differences"] = heat_map(tickets, dense, title, difference=True) if dense else None
+    return {name: found[name] for name in FIGURES if found.get(name) is not None}
 
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from statistics import mean
 from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
+from sweep.report.curves import along, densest_first, left
+from sweep.report.intervals import density_of, grouped, top1
 
 
 def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
@@ -20,13 +21,11 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
         point["label"] = f"{point['accuracy']:{'+.2f' if difference else '.2f'}}".replace("-", "−")
         point["label"] += f" ({point['seeds']})" if point["seeds"] < most else ""
     every = [*points, *empty]
-    order = list(dict.fromkeys(p["left"] for p in sorted(every, key=lambda p: -p["remaining"])))
+    order = densest_first(every)
     values = [p["accuracy"] for p in points] or [0.0]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=every)).encode(
-        x=alt.X(
-            "rewind:O", title="rewind point", sort=in_order({p["rewind"] for p in every}), axis=alt.Axis(labelAngle=0)
-        ),
+        x=along(in_order({p["rewind"] for p in every})),
         y=alt.Y("left:O", title="remaining weights", sort=order),
     )
     # of square and text alike: the pointer over a square is mostly over its text
@@ -60,22 +59,18 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
 
 def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Those that have a number, against the dense runs where these are given; and those that have none, with why."""
-    cells: dict[tuple[Any, ...], list[Row]] = {}
-    densities: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows:
-        cells.setdefault((row.level, row.rewind), []).append(row)
-        known = row.density if row.density is not None else 1 - (row.quantile if row.quantile is not None else math.nan)
-        if math.isfinite(known):
-            densities.setdefault(row.level, []).append(known)
+    levels = grouped(
+        [row for row in rows if row.density is not None or row.quantile is not None], lambda row: row.level
+    )
     several = len({row.method for row in rows}) > 1
     points, empty = [], []
-    for (level, k), found in cells.items():
-        if level not in densities:  # an absolute threshold of which nothing is known yet
+    for (level, k), found in grouped(rows, lambda row: (row.level, row.rewind)).items():
+        if level not in levels:  # an absolute threshold of which nothing is known yet
             continue
-        done = [row.density for row in rows if row.level == level and row.measured and row.density is not None]
-        remaining = 100 * mean(done or densities[level])
-        cell = {"left": f"{level[0] if several else ''} {remaining:.3g} %".strip(), "rewind": k, "remaining": remaining}
-        values = [100 * ((row.test_top1 or 0.0) - (dense[row.seed] if dense else 0.0)) for row in found
+        done = [row for row in levels[level] if row.measured and row.density is not None]
+        remaining = 100 * density_of(done or levels[level])
+        cell = {"left": left(level[0] if several else "", remaining), "rewind": k, "remaining": remaining}
+        values = [100 * (top1(row) - (dense[row.seed] if dense else 0.0)) for row in found
                   if row.measured and (dense is None or row.seed in dense)]  # fmt: skip
         if values:
             points.append(cell | {"accuracy": mean(values), "seeds": len(values)})

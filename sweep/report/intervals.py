@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import TypeVar
@@ -14,6 +14,7 @@ from sweep.graph.results import Row
 from sweep.report import statistics
 from sweep.report.statistics import SEEDS, Comparison
 
+Item = TypeVar("Item")
 Named = TypeVar("Named")
 
 
@@ -57,12 +58,23 @@ def estimate(values: Sequence[float]) -> Estimate:
     >>> round(one.mean, 4), round(one.half, 4)
     (0.91, 0.0248)
     """
+    if not values:
+        return Estimate(math.nan, 0, None)
     if len(values) < SEEDS:
         return Estimate(mean(values), len(values), None)
     from scipy.special import stdtrit
 
     width = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean(values), len(values), width)
+
+
+def compared(
+    differences: Sequence[Mapping[int, float]], densities: Sequence[float], failed: Sequence[bool]
+) -> Comparison:
+    """Return the tests of differences by seed, one ticket after the other, with the rule's variance."""
+    seeds = sorted({seed for found in differences for seed in found})
+    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences])
+    return statistics.compare(table, statistics.ranked(densities), np.array(failed, bool))
 
 
 def paired(
@@ -74,25 +86,64 @@ def paired(
     """
     if not differences:
         return {}
-    seeds = sorted({seed for found in differences.values() for seed in found})
-    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences.values()])
-    ranks = statistics.ranked([densities[name] for name in differences])
-    tests = statistics.compare(table, ranks, np.array([name in failed for name in differences]))
-    return {name: one for g, name in enumerate(differences) if (one := estimated(tests, g)) is not None}
+    names = list(differences)
+    tests = compared(list(differences.values()), [densities[n] for n in names], [n in failed for n in names])
+    return {name: one for g, name in enumerate(names) if (one := estimated(tests, g)) is not None}
+
+
+def from_dense(
+    groups: Mapping[Named, Sequence[Row]], dense: Mapping[int, float], failed: Collection[Named] = ()
+) -> dict[Named, Estimate]:
+    """Return the mean difference of each group of measured trainings from the dense runs of its seeds."""
+    differences = {name: minus(accuracies(group), dense) for name, group in groups.items()}
+    return paired(differences, {name: asked(group) for name, group in groups.items()}, failed)
 
 
 def estimated(tests: Comparison, ticket: int) -> Estimate | None:
-    """Of one of several; None where it has no pair."""
+    """Return the estimate of one ticket's mean difference, or None if it shares no seed with what it is compared to."""
     pairs = int(tests.pairs[ticket])
     return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
 
 
-def asked(quantile: float | None, rows: Collection[Row]) -> float:
-    """The density asked for; of an absolute threshold, the one that came out."""
-    return 1 - quantile if quantile is not None else density_of(rows)
+# What several parts of the report ask of rows ----------------------------------------------------------------------
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Named]) -> dict[Named, list[Item]]:
+    """Return items by a key, in the order in which the keys come."""
+    groups: dict[Named, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def top1(row: Row) -> float:
+    """Return the test accuracy of a measured training."""
+    assert row.test_top1 is not None
+    return row.test_top1
+
+
+def accuracies(rows: Iterable[Row]) -> dict[int, float]:
+    """Return the test accuracies of trainings that differ in their seed, by seed, where they are measured."""
+    return {row.seed: top1(row) for row in rows if row.measured}
+
+
+def dense_of(rows: Iterable[Row]) -> dict[int, float]:
+    """Return the test accuracies of the dense runs, by seed."""
+    return accuracies(row for row in rows if row.kind == "dense")
+
+
+def minus(ones: Mapping[int, float], others: Mapping[int, float]) -> dict[int, float]:
+    """Return the differences of the seeds that both have."""
+    return {seed: ones[seed] - others[seed] for seed in sorted(ones.keys() & others.keys())}
+
+
+def asked(rows: Sequence[Row]) -> float:
+    """Return the density that was asked for at the level of these rows; of an absolute threshold, that came out."""
+    return 1 - rows[0].quantile if rows[0].quantile is not None else density_of(rows)
 
 
 def density_of(rows: Collection[Row]) -> float:
+    """Return the mean density of the rows that have one, or that their quantiles ask for."""
     known = [row.density for row in rows if row.density is not None]
     planned = [1 - row.quantile for row in rows if row.quantile is not None]
     return mean(known or planned or [0.0])

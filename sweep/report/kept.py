@@ -24,6 +24,7 @@ class Kept:
 
 
 def masks_of(home: Home) -> list[Mask]:
+    """Return the masks that an experiment asks for, each once, in the order of the plan."""
     return list(dict.fromkeys(training.mask.as_made for training in home.graph if training.mask))
 
 

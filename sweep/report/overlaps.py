@@ -12,6 +12,8 @@ from sweep.graph.mask_file import Found, can_make, make_mask, read_own_mask
 from sweep.graph.training import Mask
 from sweep.pruning.compare import SAME, Overlap, overlap
 from sweep.pruning.masks import kernel_sizes
+from sweep.report.intervals import grouped
+from sweep.report.kept import masks_of
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,8 @@ def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
 
 def groups(found: Sequence[Pair]) -> list[Group]:
     """In the order of what differs, then from many weights to few."""
-    alike: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
-    for pair in found:
-        alike.setdefault((pair.differ, pair.levels), []).append(pair)
     out = []
-    for (differ, _), some in alike.items():
+    for (differ, _), some in grouped(found, lambda pair: (pair.differ, pair.levels)).items():
         means = (mean(getattr(p.overlap, name) for p in some) for name in ("shared", "chance_in_kernels", "chance"))
         out.append(Group(differ, mean(p.density for p in some), len(some), *means))
     return sorted(out, key=lambda group: (group.differ, -group.density))
@@ -66,9 +65,7 @@ def groups(found: Sequence[Pair]) -> list[Group]:
 
 def made(home: Home) -> list[Mask]:
     """The masks of the experiment that are there or can be made from files, each once, in the order of the plan."""
-    found = [one.mask.as_made for one in home.graph if one.mask]
-    asked = {mask.name: mask for mask in found if mask.arrangement == "found"}
-    return [mask for mask in asked.values() if can_make(home, mask)]
+    return [mask for mask in masks_of(home) if mask.arrangement == "found" and can_make(home, mask)]
 
 
 def found_in(home: Home, mask: Mask) -> Found:

@@ -1,33 +1,35 @@
-"""report.html: the answer, the figures and how it was obtained, on one page that needs nothing from outside."""
+"""report.html: the answer, the figures and how it was obtained, on one page that needs nothing from outside.
+
+page.html is its template: what stands where, titles and captions. Here is what the tables and sentences say.
+"""
 
 from __future__ import annotations
 
-import html
 import json
 import platform
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, median
-from string import Template
+from statistics import median
 from typing import Any
 
 from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, results_of
-from sweep.graph.state import State, cost_of, device_seconds, forecast, states
+from sweep.graph.results import Results, Row
+from sweep.graph.state import cost_of, device_seconds, forecast
+from sweep.graph.training import Mask
 from sweep.hardware import UNKNOWN, version_of
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import charts
 from sweep.report.curves import NAMES
-from sweep.report.intervals import Estimate, asked, estimate, paired
+from sweep.report.findings import Findings
+from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
-from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, rule, verdicts
-from sweep.report.words import chance, circumstances, doubts, lead, noted, steps_of
+from sweep.report.verdict import DECIDED, DOUBTS, Verdict
+from sweep.report.words import chance
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
@@ -35,242 +37,180 @@ TITLES = {
     "mobilenet_v2": "MobileNetV2", "mobilenet_v2_small": "MobileNetV2 for small images", "resnet20": "ResNet-20",
     "resnet56": "ResNet-56",
 }  # as papers write them  # fmt: skip
+VERSIONS = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
 TEMPLATE = Path(__file__).with_name("page.html")
 
+Lines = list[dict[str, str]]  # of a table: cells by the heads of their columns
 
-def write_page(home: Home, rows: list[Row], folder: Path, margin: float = MARGIN) -> Path:
-    """The page of a sweep; of an unfinished one, what is there and what is missing."""
-    found, where, results = verdicts(rows, margin), states(home), results_of(home)
-    drawn = charts(home, rows)
-    sections = [
-        _answer(home.experiment.note, found, rows, where, results, margin),
-        _verdict_table(found),
-        _figure("curves", drawn, "Accuracy and remaining weights", _curves_caption(home)),
-        _controls(found),
-        _other_ways(rows),
-        _published(home, rows),
-        _figure("rewinds", drawn, "Accuracy and rewind point", "A line per density; points as above."),
-        _figure("gains", drawn, "What a later rewind point gains", "Paired by seed; bars as those of the verdicts."),
-        _figure("grid", drawn, "Every ticket", "Test accuracy in percent; mean over seeds. Grey: no result."),
-        _figure("differences", drawn, "Every ticket, against the dense network", "Points of test accuracy above it."),
-        _figure(
-            "instability",
-            drawn,
-            "Instability",
-            "Largest error on the line between two children, above that of its ends; under 2 points: stable.",
-        ),
-        _figure(
-            "learning",
-            drawn,
-            "Epoch by epoch",
-            "Choose a training and what was measured; the dense runs beside it. Dashed: on training images.",
-        ),
-        _figure("layers", drawn, "What is left of every kernel", "Weights that the mask keeps; red: none."),
-        _overlaps(home),
-        _cost(home, results),
-        _failures(where),
-        _missing(where),
-        _how(home, results),
-    ]
-    page = Template(TEMPLATE.read_text()).substitute(
-        title=html.escape(f"{home.experiment.name}: which tickets train as well as the whole network?"),
-        experiment=html.escape(home.experiment.name),
+
+def write_page(home: Home, found: Findings, folder: Path) -> Path:
+    """Write the page of a sweep and return its path; of an unfinished one, what is there and what is missing."""
+    from jinja2 import Environment, StrictUndefined
+
+    experiment, drawn, kinds = home.experiment, charts(home, found.rows), grouped(found.states, lambda one: one.state)
+    masks = [mask for mask in made(home) if home.mask(mask).exists()]
+    page = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    ).from_string(TEMPLATE.read_text())
+    text = page.render(
+        experiment=experiment.name,
         question=_question(home),
-        body="\n".join(section for section in sections if section),
-        bundle=bundle(),
+        found=found,
+        shown=any(one.outcome in ("winning", "matching") for one in found.verdicts),
+        decided=DECIDED,
+        drawn=drawn,
         charts=inside_script(json.dumps(drawn)),
+        bundle=bundle(),
+        differences=differences(experiment),
+        published=bool(published(experiment)),
+        source=source(experiment),
+        verdicts=_verdicts(found.verdicts),
+        controls=_controls(found.verdicts),
+        other_ways=_other_ways(found.rows),
+        beside=_beside(home, found.rows),
+        overlaps=_overlaps(home, masks[:MASKS]),
+        left_out=f"Of the first {MASKS} of {len(masks)} masks." if len(masks) > MASKS else "",
+        cost=_cost(found.results),
+        costs=[f"{one}." for one in (cost_of(home), forecast(home)) if one] + _speed(home),
+        failures=[
+            {"training": one.task, "epochs done": str(one.epoch), "reason": one.note} for one in kinds.get("failed", ())
+        ],
+        skipped=[{"training": one.task, "why": one.note} for one in kinds.get("skipped", ())],
+        missing=[one.task for one in found.states if one.state not in ("done", "skipped", "failed")],
+        folder=shlex.quote(str(home.root)),
+        # a record does not say where they were
+        path=" data.path=PATH" if SOURCES[experiment.data.name].wants and not experiment.data.path else "",
+        circumstances=_circumstances(found.results),
+        versions=", ".join(f"{name} {version_of(name)}" for name in VERSIONS),
+        python=platform.python_version(),
+        changed=experiment_file.dump_changes(experiment),
+        whole=experiment_file.dump(experiment),
     )
     path = folder / "report.html"
-    files.write_text(path, page)
+    files.write_text(path, text)
     return path
 
 
-# Sections -----------------------------------------------------------------------------------------------------------
-
-
 def _question(home: Home) -> str:
-    model, data = home.experiment.model, home.experiment.data
+    model, data, prune = home.experiment.model, home.experiment.data, home.experiment.prune
     width = f" (width {model.width:g})" if model.width != 1 else ""
     network = f"{TITLES.get(model.name, model.name)}{width} on {SOURCES[data.name].title}"
-    prune = home.experiment.prune
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
-        return html.escape(f"From which point on does the order of the data no longer matter to {network}?")
-    return html.escape(f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?")
+        return f"From which point on does the order of the data no longer matter to {network}?"
+    return f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?"
 
 
-def _answer(
-    note: str, found: list[Verdict], rows: list[Row], where: list[State], results: Results, margin: float
-) -> str:
-    shown = any(one.outcome in ("winning", "matching") for one in found)
-    parts = [
-        f'<p class="answer{" shown" if shown else ""}">{html.escape(lead(rows, found, margin, steps_of(results)))}</p>'
-    ]
-    parts += [f'<p class="undecided">{html.escape(said)}</p>' for said in (*noted(note), *doubts(found, where))]
-    parts += [f"<p>{html.escape(said)}</p>" for said in circumstances(rows, results, margin)]
-    if found:
-        parts.append(f'<p class="faint">{html.escape(rule(margin))}</p>')
-    return "\n".join(parts)
+# Tables -------------------------------------------------------------------------------------------------------------
 
 
-def _figure(name: str, charts: dict[str, Any], title: str, caption: str) -> str:
-    if name not in charts:
-        return ""
-    return (
-        f"<h2>{html.escape(title)}</h2>\n"
-        f'<figure><div class="wide"><div class="chart" id="{name}"></div></div>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-
-
-def _curves_caption(home: Home) -> str:
-    text = (
-        "Lines: tickets by rewind point; dashed: controls; bars: 95 % interval of the difference from the dense "
-        "network, as in the verdicts; without one: one seed, or one failed. A point that lacks seeds stands at the "
-        "mean of all dense runs plus its difference from the dense runs of the seeds it has. 2ep is after 2 epochs, "
-        "500it after 500 steps. Click in the legend to pick a line."
-    )
-    if other := differences(home.experiment):
-        return f"{text} Published curves are not drawn, the recipe is another: {'; '.join(other)}."
-    return f"{text} Grey: {source(home.experiment)}." if published(home.experiment) else text
-
-
-def _verdict_table(found: list[Verdict]) -> str:
+def _verdicts(found: list[Verdict]) -> Lines:
     held = any(one.controls for one in found)
-    rows = [
-        (
-            html.escape(one.method), f"{one.density:.2%}", one.rewind, str(one.accuracy.seeds), _unbroken(one.accuracy),
-            f'<span class="{one.outcome.split()[0]}">{html.escape(one.outcome)}</span>', html.escape(chance(one.p)),
-            html.escape(_reason(one)),
-            *([", ".join(one.controls) or "–"] if held else []),
-        )
+    return _told_apart([
+        {
+            "method": one.method,
+            "remaining": f"{one.density:.2%}",
+            "rewind": one.rewind,
+            "seeds": str(one.accuracy.seeds),
+            "test accuracy": _unbroken(one.accuracy),
+            "verdict": one.outcome,
+            "p, corrected": chance(one.p),
+            "against dense": _reason(one),
+            **({"held against": ", ".join(one.controls) or "–"} if held else {}),
+        }
         for one in found
-    ]  # fmt: skip
-    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "p, corrected", "against dense")
-    table = _table("Verdicts", *_told_apart((*head, "held against") if held else head, rows), escape=False)
-    return table + (f'<p class="faint">{html.escape(DECIDED)}</p>' if rows else "")
+    ])  # fmt: skip
 
 
-def _controls(found: list[Verdict]) -> str:
-    lines = [
-        (DOUBTS[kind], one.method, f"{one.density:.2%}", one.rewind, str(gain.seeds), f"{100 * gain.mean:+.2f}",
-         gain.interval or "–")
+def _controls(found: list[Verdict]) -> Lines:
+    return _told_apart([
+        {
+            "control": DOUBTS[kind],
+            "method": one.method,
+            "remaining": f"{one.density:.2%}",
+            "ticket from": one.rewind,
+            "seeds": str(gain.seeds),
+            "ticket above it, points": f"{100 * gain.mean:+.2f}",
+            "95 % interval": gain.interval or "–",
+        }
         for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
-    ]  # fmt: skip
-    head = ("control", "method", "remaining", "ticket from", "seeds", "ticket above it, points", "95 % interval")
-    return _table("Tickets against their controls", *_told_apart(head, lines))
+    ])  # fmt: skip
 
 
-def _other_ways(rows: list[Row]) -> str:
+def _other_ways(rows: list[Row]) -> Lines:
     """Retraining that keeps the trained weights."""
-    dense = {row.seed: row.test_top1 for row in rows if row.kind == "dense"}
-    groups: dict[tuple[str, tuple[Any, ...]], list[Row]] = {}
-    for row in rows:
-        if row.kind in OTHER_WAYS and row.measured and row.density is not None:
-            groups.setdefault((NAMES[row.kind].format(k=row.rewind), row.level), []).append(row)
-    lines = []
-    above = paired(
-        {key: {row.seed: (row.test_top1 or 0.0) - whole for row in group if (whole := dense.get(row.seed)) is not None}
-         for key, group in groups.items()},
-        {key: asked(key[1][1], group) for key, group in groups.items()},
-        {(NAMES[row.kind].format(k=row.rewind), row.level) for row in rows if row.kind in OTHER_WAYS and row.lost},
-    )  # fmt: skip
-    for (name, level), group in sorted(groups.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
-        density = mean(row.density or 0.0 for row in group)
-        scores = estimate([row.test_top1 or 0.0 for row in group])
-        points = f"{100 * away.mean:+.2f} {away.interval}" if (away := above.get((name, level))) else "–"
-        lines.append((name, level[0] or "not pruned", f"{density:.2%}", str(len(group)), _unbroken(scores), points))
-    head = ("retraining", "method", "remaining", "seeds", "test accuracy", "against dense, points")
-    return _table("Other ways to retrain", *_told_apart(head, lines))
+    others, out = [row for row in rows if row.kind in OTHER_WAYS], []
+
+    def way(row: Row) -> tuple[str, tuple[Any, ...]]:
+        return NAMES[row.kind].format(k=row.rewind), row.level
+
+    found = grouped([row for row in others if row.measured and row.density is not None], way)
+    above = from_dense(found, dense_of(rows), {way(row) for row in others if row.lost})
+    for (name, level), group in sorted(found.items(), key=lambda item: (item[0][0], -(item[1][0].density or 0))):
+        away = above.get((name, level))
+        out.append({
+            "retraining": name,
+            "method": level[0] or "not pruned",
+            "remaining": f"{density_of(group):.2%}",
+            "seeds": str(len(group)),
+            "test accuracy": _unbroken(estimate([top1(row) for row in group])),
+            "against dense, points": f"{100 * away.mean:+.2f} {away.interval}" if away else "–",
+        })  # fmt: skip
+    return _told_apart(out)
 
 
-def _published(home: Home, rows: list[Row]) -> str:
-    lines = [
-        (
-            NAMES[one.kind].format(k=one.rewind), f"{one.density:.2%}", f"{median(one.ours):.2%} ({len(one.ours)})",
-            f"{one.published.median:.2%} ({one.published.least:.2%} to {one.published.greatest:.2%})",
-            f"{100 * one.deviation:+.2f}", one.place,
-        )
+def _beside(home: Home, rows: list[Row]) -> Lines:
+    """Published figures and ours."""
+    return [
+        {
+            "training": NAMES[one.kind].format(k=one.rewind),
+            "remaining": f"{one.density:.2%}",
+            "ours, median (seeds)": f"{median(one.ours):.2%} ({len(one.ours)})",
+            "published (range)": (
+                f"{one.published.median:.2%} ({one.published.least:.2%} to {one.published.greatest:.2%})"
+            ),
+            "points": f"{100 * one.deviation:+.2f}",
+            "their range": one.place,
+        }
         for one in beside(home.experiment, rows)
-    ]  # fmt: skip
-    head = ("training", "remaining", "ours, median (seeds)", "published (range)", "points", "their range")
-    return _table("Beside published figures", head, lines) + (f"<p>{source(home.experiment)}.</p>" if lines else "")
-
-
-def _overlaps(home: Home) -> str:
-    there = [mask for mask in made(home) if home.mask(mask).exists()]
-    lines = [
-        (one.differ, f"{one.density:.2%}", str(one.pairs), *(f"{share:.1%}" for share in
-         (one.shared, one.chance_in_kernels, one.chance)))
-        for one in groups(pairs(home, there[:MASKS]))
-    ]  # fmt: skip
-    head = ("masks that differ in", "remaining", "pairs", "shared", "by chance, counts per kernel", "by chance")
-    first = f"<p>Of the first {MASKS} of {len(there)} masks.</p>" if lines and len(there) > MASKS else ""
-    return _table("What masks share", head, lines) + first
-
-
-def _cost(home: Home, results: Results) -> str:
-    """Device-hours by kind, and how fast the devices were fed."""
-    spent: dict[str, list[float]] = {}
-    speeds, waits, kinds = [], [], set()
-    for training, result in results.items():
-        spent.setdefault(training.kind, []).append(device_seconds(result))
-        kinds.add(result.get("hardware", "device"))
-    for training in home.graph:
-        for line in files.read_metrics(home.folder(training))[1:]:  # the first epoch has the compilation in it
-            if "images_per_second" in line:
-                speeds.append(line["images_per_second"])
-                waits.append(line["data_wait_share"])
-    lines = [
-        (kind, str(len(seconds)), duration(sum(seconds)), f"{sum(seconds) / 3600:.3g}")
-        for kind, seconds in spent.items()
     ]
-    if not lines:
-        return ""
-    hours = f"{'/'.join(sorted(kinds))}-hours"
-    text = _table("Cost", ("trainings", "number", "device time", hours), lines) + f"<p>{cost_of(home)}.</p>"
-    if so_far := forecast(home):
-        text += f"<p>{so_far}.</p>"
-    if speeds:
-        share = f"{median(waits):.1%}" if waits else "–"
-        text += (
-            f"<p>Median speed {median(speeds):,.0f} images/s; share of the time spent waiting for data: {share}.</p>"
-        )
-    return text
 
 
-def _failures(where: list[State]) -> str:
-    lines = [(state.task, f"{state.epoch}", state.note) for state in where if state.state == "failed"]
-    skipped = [(state.task, state.note) for state in where if state.state == "skipped"]
-    return _table("Failures", ("training", "epochs done", "reason"), lines) + _table(
-        "Where the method ends: not trained, because the mask cuts the network through", ("training", "why"), skipped
-    )
+def _overlaps(home: Home, masks: list[Mask]) -> Lines:
+    return [
+        {
+            "masks that differ in": one.differ,
+            "remaining": f"{one.density:.2%}",
+            "pairs": str(one.pairs),
+            "shared": f"{one.shared:.1%}",
+            "by chance, counts per kernel": f"{one.chance_in_kernels:.1%}",
+            "by chance": f"{one.chance:.1%}",
+        }
+        for one in groups(pairs(home, masks))
+    ]
 
 
-def _missing(where: list[State]) -> str:
-    names = [state.task for state in where if state.state not in ("done", "skipped", "failed")]
-    listed = html.escape("\n".join(names))
-    return f"<details><summary>{len(names)} missing</summary><pre>{listed}</pre></details>" if names else ""
+def _cost(results: Results) -> Lines:
+    """Device-hours by kind."""
+    hardware = "/".join(sorted({result.get("hardware", "device") for result in results.values()}))
+    out = []
+    for kind, trainings in grouped(results, lambda one: one.kind).items():
+        seconds = sum(device_seconds(results[one]) for one in trainings)
+        out.append({"trainings": kind, "number": str(len(trainings)), "device time": duration(seconds),
+                    f"{hardware}-hours": f"{seconds / 3600:.3g}"})  # fmt: skip
+    return out
 
 
-def _how(home: Home, results: Results) -> str:
-    """Commands, versions and the experiment itself."""
-    names = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
-    versions = ", ".join(f"{name} {version_of(name)}" for name in names) + f", Python {platform.python_version()}"
-    folder, data = shlex.quote(str(home.root)), home.experiment.data
-    path = (
-        " data.path=PATH" if SOURCES[data.name].wants and not data.path else ""
-    )  # a record does not say where they were
-    changed, whole = (
-        html.escape(write(home.experiment)) for write in (experiment_file.dump_changes, experiment_file.dump)
-    )
-    return (
-        "<h2>How this was obtained</h2>\n"
-        f"<pre>{html.escape(f'lottery sweep {folder}{path}')}\n{html.escape(f'lottery report {folder}')}</pre>\n"
-        f"<p>{html.escape(_circumstances(results))}</p>\n"
-        f"<p>Report written with {html.escape(versions)}.</p>\n"
-        f"<details open><summary>experiment.yaml, what is not as by default</summary><pre>{changed}</pre></details>\n"
-        f"<details><summary>experiment.yaml, every field</summary><pre>{whole}</pre></details>"
-    )
+# Sentences ----------------------------------------------------------------------------------------------------------
+
+
+def _speed(home: Home) -> list[str]:
+    """How fast the devices were fed."""
+    lines = [line for one in home.graph for line in files.read_metrics(home.folder(one))[1:]]  # the first compiles
+    timed = [line for line in lines if "images_per_second" in line]
+    if not timed:
+        return []
+    speed, wait = (median(line[name] for line in timed) for name in ("images_per_second", "data_wait_share"))
+    return [f"Median speed {speed:,.0f} images/s; share of the time spent waiting for data: {wait:.1%}."]
 
 
 def _circumstances(results: Results) -> str:
@@ -301,28 +241,14 @@ def _reason(one: Verdict) -> str:
     return "; ".join(filter(None, (_unbroken(figures), *why)))
 
 
-def _told_apart(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _told_apart(lines: Lines) -> Lines:
     """Without the column of methods where there is one method: on a phone it is a line of every ticket.
 
-    >>> _told_apart(("method", "seeds"), [("lamp", "3"), ("lamp", "2")])
-    (['seeds'], [['3'], ['2']])
-    >>> _told_apart(("method", "seeds"), [("lamp", "3"), ("snip", "3")])
-    (('method', 'seeds'), [('lamp', '3'), ('snip', '3')])
+    >>> _told_apart([{"method": "lamp", "seeds": "3"}, {"method": "lamp", "seeds": "2"}])
+    [{'seeds': '3'}, {'seeds': '2'}]
+    >>> _told_apart([{"method": "lamp", "seeds": "3"}, {"method": "snip", "seeds": "3"}])
+    [{'method': 'lamp', 'seeds': '3'}, {'method': 'snip', 'seeds': '3'}]
     """
-    place = head.index("method")
-    if len({row[place] for row in rows}) > 1:
-        return head, rows
-    return [*head[:place], *head[place + 1 :]], [[*row[:place], *row[place + 1 :]] for row in rows]
-
-
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], escape: bool = True) -> str:
-    if not rows:
-        return ""
-    ready = [[html.escape(text) if escape else text for text in row] for row in rows]
-    named = [html.escape(text) for text in head]
-    body = "\n".join(
-        "<tr>" + "".join(f'<td data-head="{name}">{text}</td>' for name, text in zip(named, row, strict=True)) + "</tr>"
-        for row in ready
-    )
-    heads = "".join(f"<th>{name}</th>" for name in named)
-    return f'<h2>{html.escape(title)}</h2>\n<div class="wide"><table><tr>{heads}</tr>\n{body}\n</table></div>'
+    if len({line["method"] for line in lines}) > 1:
+        return lines
+    return [{name: cell for name, cell in line.items() if name != "method"} for line in lines]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import mean
 from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import across, averaged, lacking
-from sweep.report.intervals import Estimate, asked, paired
+from sweep.report.curves import across, along, averaged, densest_first, headed, intervals, lacking, left
+from sweep.report.intervals import Estimate, accuracies, asked, density_of, grouped, minus, paired
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
@@ -21,36 +20,32 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
     if len(order) < 2:
         return None
     for point in points:
-        point["left"] = f"{point['method']} {point['remaining']:.3g} %".strip()
-    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
+        point["left"] = left(point["method"], point["remaining"])
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("rewind:O", title="rewind point", sort=order, axis=alt.Axis(labelAngle=0)),
-        color=alt.Color("left:N", title="remaining", sort=lefts),
+        x=along(order), color=alt.Color("left:N", title="remaining", sort=densest_first(points))
     )
     lines = base.mark_line(point={"size": 45, "filled": True}).encode(
         y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
         tooltip=["left:N", "rewind:O", alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"],
     )
     hollow, below = lacking(base, points, len(dense))
-    heading = alt.Title(title or " ", subtitle=below) if below else title
     layers = [lines, *hollow, *(across(list(dense.values())) if dense else [])]
-    return alt.layer(*layers).properties(width=520, height=300, title=heading)
+    return alt.layer(*layers).properties(width=520, height=300, title=headed(title, below))
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
     """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
-    first = {(row.level, row.seed): row for row in tickets if row.rewind == earliest and row.measured}
+    measured = [row for row in tickets if row.measured]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
-    groups: dict[tuple[Any, str], dict[int, float]] = {}
-    levels: dict[Any, list[Row]] = {}
-    for row in tickets:
-        if row.measured:
-            levels.setdefault(row.level, []).append(row)
-        if row.rewind != earliest and row.measured and (from_first := first.get((row.level, row.seed))):
-            gain = (row.test_top1 or 0.0) - (from_first.test_top1 or 0.0)
-            groups.setdefault((row.level, row.rewind), {})[row.seed] = gain
-    return paired(groups, {(level, k): asked(level[1], levels[level]) for level, k in groups}, failed)
+    levels = grouped(measured, lambda row: row.level)
+    points = grouped(measured, lambda row: (row.level, row.rewind))
+    gains = {
+        (level, k): found
+        for (level, k), rows in points.items()
+        if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
+    }
+    return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
 
 
 def gains(tickets: list[Row], title: str = "") -> Any:
@@ -62,17 +57,17 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     several = len({row.method for row in measured}) > 1
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
-        density = 100 * mean(row.density or 0.0 for row in measured if row.level == level)
-        point = {"left": f"{level[0] if several else ''} {density:.3g} %".strip(), "rewind": k,
+        density = 100 * density_of([row for row in measured if row.level == level])
+        point = {"left": left(level[0] if several else "", density), "rewind": k,
                  "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
         if gain.low is not None and gain.high is not None:
             point |= {"low": 100 * gain.low, "high": 100 * gain.high}
         points.append(point)
     if not points:
         return None
-    lefts = list(dict.fromkeys(p["left"] for p in sorted(points, key=lambda p: -p["remaining"])))
+    lefts = densest_first(points)
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("rewind:O", title="rewind point", sort=order[1:], axis=alt.Axis(labelAngle=0)),
+        x=along(order[1:]),
         xOffset=alt.XOffset("left:N", sort=lefts),
         color=alt.Color("left:N", title="remaining", sort=lefts),
     )
@@ -81,6 +76,4 @@ def gains(tickets: list[Row], title: str = "") -> Any:
         tooltip=["left:N", "rewind:O", alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"],
     )
     nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
-    bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
-    intervals = [bars] if any("low" in point for point in points) else []
-    return alt.layer(nothing, *intervals, dots).properties(width=520, height=300, title=title)
+    return alt.layer(nothing, *intervals(base, points), dots).properties(width=520, height=300, title=title)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
+from sweep.report.curves import along
 
 STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
@@ -57,7 +58,7 @@ def instabilities(rows: Iterable[Row], title: str = "") -> Any:
         for who, found in lines.items() for k in order
     ]  # fmt: skip
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("point:O", title="point the children begin from", sort=order, axis=alt.Axis(labelAngle=0)),
+        x=along(order, "point:O", "point the children begin from"),
         y=alt.Y("instability:Q", title="instability (points of error)"),
         color=alt.Color("line:N", title=None),
         tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],

@@ -14,7 +14,7 @@ grows with sparsity. What error rates this has, and why the level is 2.5 %: docs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,10 +111,9 @@ def holm(p: Array, to_come: int = 0) -> Array:
     return out
 
 
-def spread(differences: Array) -> float | None:
+def spread(differences: Iterable[Sequence[float]]) -> float | None:
     """Standard deviation of the differences of one ticket, pooled over all; None where no ticket has two seeds."""
-    rows = [row[np.isfinite(row)] for row in differences]
-    rows = [row for row in rows if len(row) > 1]
+    rows = [np.array(row) for row in differences if len(row) > 1]
     if not rows:
         return None
     squares = sum(float(((row - row.mean()) ** 2).sum()) for row in rows)

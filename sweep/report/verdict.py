@@ -6,8 +6,7 @@ difference is taken seed by seed. How it is tested: sweep.report.statistics and 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,18 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.intervals import Estimate, asked, density_of, estimate, estimated
+from sweep.report.intervals import (
+    Estimate,
+    accuracies,
+    asked,
+    compared,
+    dense_of,
+    density_of,
+    estimate,
+    estimated,
+    grouped,
+    minus,
+)
 from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
 MARGIN = 0.005  # half a point of accuracy
@@ -71,82 +81,63 @@ def rule(margin: float = MARGIN) -> str:
     )
 
 
-Key = tuple[str, float | None, float | None, str]  # method, quantile, threshold, rewind point
+@dataclass(frozen=True)
+class _Ticket:
+    """The trainings of one method, level and rewind point, and the controls at the same masks."""
+
+    level: tuple[str, float | None, float | None]  # method, quantile, threshold
+    rewind: str
+    rows: list[Row]
+    controls: dict[str, list[Row]]  # by kind; planned, done or not
+
+    @property
+    def failed(self) -> bool:
+        return any(row.lost for row in self.rows)
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The accuracies of a sweep: tickets × seeds, NaN where there is none."""
+class _Held:
+    """One ticket held against one kind of control at the same mask."""
 
-    keys: list[Key]
-    tickets: list[dict[int, Row]]
-    accuracy: np.ndarray
-    dense: np.ndarray
-    controls: dict[str, np.ndarray]
-    planned: dict[str, np.ndarray]  # whether the ticket has such a control, done or not
-    diverged: dict[str, np.ndarray]  # in how many seeds that control failed
-    failed: np.ndarray
-    ranks: np.ndarray
-    to_come: int  # tickets of which nothing is trained yet
-
-    @property
-    def differences(self) -> np.ndarray:
-        return self.accuracy - self.dense
-
-    def compared(self, kind: str, tests: Comparison) -> np.ndarray:
-        """Whether a control is there in seeds enough. One that diverged was tried: two others say how far it is off."""
-        return (tests.pairs >= 2) & (tests.pairs + self.diverged[kind] >= SEEDS)
-
-    def corrected(self, p: np.ndarray) -> np.ndarray:
-        """For all tickets of the sweep: what is called winning early shall not lose for there being more."""
-        return statistics.holm(p, self.to_come)
+    difference: Estimate | None  # ticket minus control; None: no seed has both
+    enough: bool  # whether enough seeds have the control
+    p: float  # of "the ticket is better"; 1 where too few seeds have the control: nothing is shown
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     """Of every level and rewind point with a finished or failed ticket; most weights first, then by rewind point."""
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a point)")
-    table = _table(list(rows))
-    if not table.keys:
+    rows = list(rows)
+    tickets, to_come = _tickets(rows)
+
+    def corrected(p: Iterable[float]) -> list[float]:
+        """For all tickets of the sweep: what is called winning early shall not lose for there being more."""
+        return [float(one) for one in statistics.holm(np.array(list(p)), to_come)]
+
+    if not tickets:
         return []
-    against_dense = statistics.compare(table.differences, table.ranks, table.failed)
-    against = {
-        kind: statistics.compare(table.accuracy - other, table.ranks, table.failed)
-        for kind, other in table.controls.items()
+    tests, held = _compared(tickets, [dense_of(rows)] * len(tickets)), _held(tickets)
+    matches = tests.above(-margin)
+    p_matching, p_worse = corrected(matches), corrected(tests.below(-margin))
+    p_winning = corrected(max([p, *(one.p for one in its.values())]) for p, its in zip(matches, held, strict=True))
+    p_alone = {  # against a control, were it the only one
+        kind: corrected(max(p, its[kind].p) if kind in its else p for p, its in zip(matches, held, strict=True))
+        for kind in DOUBTS
     }
-    matches = against_dense.above(-margin)
-    # of a control that few seeds have, nothing is shown
-    beats = {
-        kind: np.where(table.planned[kind], np.where(table.compared(kind, tests), tests.above(0.0), 1.0), 0.0)
-        for kind, tests in against.items()
-    }
-    controlled = np.logical_or.reduce([*table.planned.values(), np.zeros(len(table.keys), bool)])
-    enough = against_dense.pairs >= SEEDS
-    p_matching, p_winning = table.corrected(matches), table.corrected(np.maximum.reduce([matches, *beats.values()]))
-    matching = enough & (p_matching <= LEVEL)
-    winning = matching & controlled & (p_winning <= LEVEL)
-    p_worse = table.corrected(against_dense.below(-margin))
-    worse = enough & (p_worse <= LEVEL)
-    alone = {kind: table.corrected(np.maximum(matches, p)) for kind, p in beats.items()}  # were it the only control
     out = []
-    for g, (method, quantile, threshold, rewind) in enumerate(table.keys):
-        difference = estimated(against_dense, g)
-        controls = {kind: found for kind, tests in against.items() if (found := estimated(tests, g)) is not None}
-        outcome = _outcome(table, g, difference, bool(matching[g]), bool(winning[g]), bool(worse[g]), against)
-        scores = [_top1(row) for row in table.tickets[g].values() if row.measured]
-        accuracy = estimate(scores) if scores else Estimate(math.nan, 0, None)
-        unbeaten = [kind for kind in controls if alone[kind][g] > LEVEL] or sorted(
-            controls, key=lambda k: -beats[k][g]
-        )[:1]
-        density, reason = density_of(table.tickets[g].values()), _reason(table, g, difference, outcome, unbeaten)
+    for g, (ticket, its) in enumerate(zip(tickets, held, strict=True)):
+        difference = estimated(tests, g)
+        outcome = _outcome(ticket, difference, its, p_matching[g], p_winning[g], p_worse[g])
+        controls = {kind: one.difference for kind, one in its.items() if one.difference is not None}
+        nearest = max(controls, key=lambda kind: its[kind].p, default="")
+        unbeaten = [kind for kind in controls if p_alone[kind][g] > LEVEL] or [nearest]
         decides = {"worse": p_worse, "matching": p_matching, "undecided": p_matching}.get(outcome, p_winning)
-        p = float(decides[g]) if enough[g] and not table.failed[g] else None
-        lacking = tuple(
-            kind for kind, tests in against.items() if table.planned[kind][g] and not table.compared(kind, tests)[g]
-        )
+        p = decides[g] if difference and difference.seeds >= SEEDS and not ticket.failed else None
+        accuracy, lacking = estimate([*accuracies(ticket.rows).values()]), [k for k in its if not its[k].enough]
         out.append(
-            Verdict(method, quantile, threshold, density, rewind, accuracy, difference, controls, lacking, outcome,
-                    reason, p)
+            Verdict(*ticket.level, density_of(ticket.rows), ticket.rewind, accuracy, difference, controls,
+                    tuple(lacking), outcome, _reason(ticket, difference, outcome, unbeaten), p)
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(
@@ -154,69 +145,72 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     )
 
 
-def _table(rows: list[Row]) -> _Table:
-    seeds = sorted({row.seed for row in rows})
-    place = {seed: i for i, seed in enumerate(seeds)}
-    dense, groups = np.full(len(seeds), np.nan), dict[Key, dict[int, Row]]()
-    controls_of: dict[tuple[object, ...], Row] = {}
-    for row in rows:
-        level = (row.quantile, None if row.quantile is not None else row.threshold)
-        if row.kind == "dense" and row.measured:
-            dense[place[row.seed]] = _top1(row)
-        elif row.kind == "ticket":
-            groups.setdefault((row.method, *level, row.rewind), {})[row.seed] = row
-        elif row.kind in DOUBTS:
-            # a fresh initialization has no past to rewind to: it is compared with every rewind point
-            controls_of[row.kind, row.mask, *level, "0" if CONTROLS[row.kind].once else row.rewind, row.seed] = row
-    begun = {key: found for key, found in groups.items() if any(row.measured or row.lost for row in found.values())}
-    shape = (len(begun), len(seeds))
-    accuracy = np.full(shape, np.nan)
-    controls = {kind: np.full(shape, np.nan) for kind in DOUBTS}
-    planned = {kind: np.zeros(len(begun), bool) for kind in DOUBTS}
-    diverged = {kind: np.zeros(len(begun), int) for kind in DOUBTS}
-    for g, ((_, quantile, threshold, rewind), found) in enumerate(begun.items()):
-        for seed, row in found.items():
-            accuracy[g, place[seed]] = _top1(row) if row.measured else np.nan
-            for kind in DOUBTS:
-                at = "0" if CONTROLS[kind].once else rewind
-                other = controls_of.get((kind, row.mask, quantile, threshold, at, seed))
-                if other is not None and other.state != "skipped":  # cut through: there is nothing to compare with
-                    planned[kind][g] = True
-                    diverged[kind][g] += other.lost
-                    controls[kind][g, place[seed]] = _top1(other) if other.measured else np.nan
-    failed = np.array([any(row.lost for row in found.values()) for found in begun.values()], bool)
-    ranks = statistics.ranked([asked(key[1], found.values()) for key, found in begun.items()])
-    there = [kind for kind in DOUBTS if planned[kind].any()]
-    return _Table(list(begun), list(begun.values()), accuracy, dense, {k: controls[k] for k in there},
-                  {k: planned[k] for k in there}, {k: diverged[k] for k in there}, failed, ranks,
-                  len(groups) - len(begun))  # fmt: skip
+def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
+    """Return the tickets of which a training has ended, with their controls, and how many others there are."""
+    controls = {(row.kind, row.mask, *row.level[1:], _beside(row.kind, row.rewind), row.seed): row for row in rows}
+    tickets = []
+    groups = grouped([row for row in rows if row.kind == "ticket"], lambda row: (row.level, row.rewind))
+    for (level, rewind), found in groups.items():
+        beside: dict[str, list[Row]] = {}
+        for kind in DOUBTS:
+            others = [controls.get((kind, row.mask, *level[1:], _beside(kind, rewind), row.seed)) for row in found]
+            # one that is cut through is nothing to compare with
+            if there := [other for other in others if other is not None and other.state != "skipped"]:
+                beside[kind] = there
+        if any(row.measured or row.lost for row in found):
+            tickets.append(_Ticket(level, rewind, found, beside))
+    return tickets, len(groups) - len(tickets)
+
+
+def _beside(kind: str, rewind: str) -> str:
+    """A fresh initialization has no past to rewind to: it is compared with every rewind point."""
+    return "0" if kind in CONTROLS and CONTROLS[kind].once else rewind
+
+
+def _compared(tickets: Sequence[_Ticket], others: Sequence[Mapping[int, float]]) -> Comparison:
+    """Return the tests of each ticket against the accuracies, by seed, of what stands beside it."""
+    differences = [minus(accuracies(one.rows), other) for one, other in zip(tickets, others, strict=True)]
+    return compared(differences, [asked(one.rows) for one in tickets], [one.failed for one in tickets])
+
+
+def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
+    """Return for every ticket, by kind, how it is held against the controls that were planned beside it."""
+    out: list[dict[str, _Held]] = [{} for _ in tickets]
+    for kind in DOUBTS:
+        tests = _compared(tickets, [accuracies(ticket.controls.get(kind, ())) for ticket in tickets])
+        for g, (ticket, better) in enumerate(zip(tickets, tests.above(0.0), strict=True)):
+            if others := ticket.controls.get(kind):
+                # one that diverged was tried: two others say how far it is off
+                pairs, diverged = int(tests.pairs[g]), sum(row.lost for row in others)
+                enough = pairs >= 2 and pairs + diverged >= SEEDS
+                out[g][kind] = _Held(estimated(tests, g), enough, float(better) if enough else 1.0)
+    return out
 
 
 def _outcome(
-    table: _Table, g: int, difference: Estimate | None, matching: bool, winning: bool, worse: bool,
-    against: dict[str, Comparison],
+    ticket: _Ticket, difference: Estimate | None, held: Mapping[str, _Held], matching: float, winning: float,
+    worse: float,
 ) -> str:  # fmt: skip
-    if table.failed[g]:
+    """Return one of OUTCOMES by the corrected p-values of "it matches", "it wins" and "it is worse"."""
+    if ticket.failed:
         return "failed"
     if difference is None:
         return "unknown"
     if difference.seeds == 1:
         return "one seed"
-    if winning:
+    enough = difference.seeds >= SEEDS
+    if enough and held and max(matching, winning) <= LEVEL:
         return "winning"
-    if worse:
+    if enough and worse <= LEVEL:
         return "worse"
-    if not matching:
+    if not enough or matching > LEVEL:
         return "undecided"
-    planned = [kind for kind in against if table.planned[kind][g]]
-    compared = planned and all(table.compared(kind, against[kind])[g] for kind in planned)
-    return "control not beaten" if compared else "matching"
+    return "control not beaten" if held and all(one.enough for one in held.values()) else "matching"
 
 
-def _reason(table: _Table, g: int, difference: Estimate | None, outcome: str, unbeaten: Sequence[str]) -> str:
+def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten: Sequence[str]) -> str:
     if outcome == "failed":
-        why = sorted({row.reason or row.state for row in table.tickets[g].values() if row.lost})
-        return "; ".join(why)[:300]
+        return "; ".join(sorted({row.reason or row.state for row in ticket.rows if row.lost}))[:300]
     if difference is None:
         return OUTCOMES["unknown"]
     said = f"{100 * difference.mean:+.2f} points {difference.interval}".rstrip()
@@ -232,20 +226,15 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     seeds = len({row.seed for row in rows if row.kind == "dense"})
     if not keys:
         return ""
-    table = _table(rows)
-    measured = statistics.spread(table.differences) if table.keys else None
-    deviation, tickets = measured or SPREAD, len(keys)
+    dense, (tickets, _) = dense_of(rows), _tickets(rows)
+    measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
+    deviation, count = measured or SPREAD, len(keys)
     how = "measured" if measured else "assumed"
     said = f"Differences spread by {100 * deviation:.2f} points ({how}). "
     if seeds < SEEDS:
         said += f"{seeds} seed{'s' if seeds > 1 else ''} can show nothing; "
     else:
-        least = statistics.smallest_margin(deviation, seeds, tickets)
-        said += f"{seeds} seeds and {tickets} tickets show a margin of {100 * least:.2f} points (80 % power); "
-    seeds = statistics.seeds_for(margin, deviation, tickets)
+        least = statistics.smallest_margin(deviation, seeds, count)
+        said += f"{seeds} seeds and {count} tickets show a margin of {100 * least:.2f} points (80 % power); "
+    seeds = statistics.seeds_for(margin, deviation, count)
     return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
-
-
-def _top1(row: Row) -> float:
-    assert row.test_top1 is not None
-    return row.test_top1

@@ -6,44 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean
-from typing import Any
 
 from sweep.experiment.point import in_order
-from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, collect, results_of
-from sweep.graph.state import State, states
+from sweep.graph.results import Results, Row
+from sweep.graph.state import State
+from sweep.report.intervals import density_of, grouped, top1
 from sweep.report.rewinding import gained
 from sweep.report.stability import stability
-from sweep.report.verdict import DECIDED, DOUBTS, MARGIN, Verdict, power, rule, verdicts
-
-
-def in_markdown(home: Home, margin: float = MARGIN) -> str:
-    """All of them, and the table of verdicts."""
-    rows, results = collect(home), results_of(home)
-    found = verdicts(rows, margin)
-    said = [
-        lead(rows, found, margin, steps_of(results)),
-        *noted(home.experiment.note),
-        *doubts(found, states(home)),
-        *circumstances(rows, results, margin),
-    ]
-    table = [
-        "| method | remaining | rewind | seeds | test accuracy | verdict | p, corrected | against dense |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for one in found:
-        cells = (
-            one.method,
-            f"{one.density:.2%}",
-            one.rewind,
-            one.accuracy.seeds,
-            one.accuracy,
-            one.outcome,
-            chance(one.p),
-            one.reason,
-        )
-        table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n\n".join([*said, *(["\n".join(table), DECIDED, rule(margin)] if found else [])])
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power
 
 
 def chance(p: float | None) -> str:
@@ -64,11 +34,6 @@ OTHERS = {  # how tickets that do not win are counted
     "one seed": "of one seed",
     "unknown": "without a dense run",
 }
-
-
-def noted(note: str) -> list[str]:
-    """What who asked says beside the answer, as one paragraph."""
-    return [" ".join(note.split())] if note.strip() else []
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
@@ -179,13 +144,10 @@ def steps_of(results: Results) -> int:
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
     """What a later rewind point gains over the earliest, by seed, at the sparsest level that has both; of the points
     that most seeds have, the latest."""
-    levels: dict[tuple[Any, ...], list[Row]] = {}
     tickets = [row for row in rows if row.kind == "ticket"]
-    for row in tickets:
-        if row.measured and row.density:
-            levels.setdefault(row.level, []).append(row)
+    levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1
-    for level, found in sorted(levels.items(), key=lambda item: mean(row.density or 0.0 for row in item[1])):
+    for level, found in sorted(levels.items(), key=lambda item: density_of(item[1])):
         first, *others = in_order({row.rewind for row in found}, per_epoch)
         gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
         if not gains:
@@ -193,15 +155,14 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
         last = max(gains, key=lambda k: (gains[k].seeds, others.index(k)))
         gain = gains[last]
         of = f"{level[0]} tickets" if several else "tickets"
-        density = mean(row.density or 0.0 for row in found)
         side = "above" if gain.mean >= 0 else "below"
         end = f"end {100 * abs(gain.mean):.2f} points {side} those from {first}"
-        said = f"At {density:.1%} left, {of} from {last} {end}"
+        said = f"At {density_of(found):.1%} left, {of} from {last} {end}"
         if gain.interval:
             return f"{said} {gain.interval} over {gain.seeds} seeds."
         known = ""
         if images:
-            reached = mean(row.test_top1 or 0.0 for row in found if row.rewind in (first, last))
+            reached = mean(top1(row) for row in found if row.rewind in (first, last))
             small = 100 * abs(gain.mean) < by_chance(reached, images)
             known = ", which may be chance" if small else ", more than the choice of test images explains"
         seeds = "one seed" if gain.seeds == 1 else f"{gain.seeds} seeds, beside what failed"

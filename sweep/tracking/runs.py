@@ -13,8 +13,9 @@ import netrc
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 from sweep import files
 from sweep.graph.home import Home
 from sweep.graph.mask_file import final_weights, make_mask
+from sweep.graph.results import Row
 from sweep.graph.training import Training
 from sweep.progress import console
 
@@ -105,17 +107,14 @@ def tracked(home: Home, training: Training, folder: Path, hardware: str) -> Iter
             tracker.close(failed)
 
 
-def track_report(home: Home, paths: list[Path]) -> None:
-    """The sweep's own run: the table of results and the figures."""
+def track_report(home: Home, rows: Sequence[Row], paths: list[Path]) -> None:
+    """Log the table of results and the figures, as the sweep's own run."""
     if home.experiment.track.mode == "disabled":
         return
     import wandb
 
-    from sweep.graph.results import collect
-
-    rows = [row.__dict__ for row in collect(home)]
     run, _ = _begin(home, run_id(f"summary of {home.root.name}"), "summary", "summary", {})
-    table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+    table = wandb.Table(columns=list(asdict(rows[0])), data=[list(asdict(row).values()) for row in rows])
     run.log({"results": table, **{path.stem: wandb.Image(str(path)) for path in paths if path.suffix == ".png"}})
     run.finish()
 

@@ -7,12 +7,16 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lottery import Sweep
 from lottery.cli import show
+from lottery.cli.plan import render
+from slurm.status import make_status
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.pruning.statistics import QUANTILES
@@ -166,6 +170,19 @@ def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, l
     _, said, _ = lottery("plan", "small")
     assert "7 epochs to train" in said and "│ 1 left " in said
     assert f"{7 * 12.5 / 4 / 3600:.3g} to come" in said  # the finished ticket took 12.5 s for its four epochs
+
+
+def test_python_json_and_the_terminal_tell_one_plan_one_status_and_one_finding(unfinished, lottery):
+    sweep = Sweep("small", results="results")
+    found = sweep.plan(jobs=3)
+    assert json.loads(lottery("plan", "small", "--jobs", "3", "--json")[1]) == asdict(found)
+    said = lottery("plan", "small", "--jobs", "3")[1]
+    assert said == render(found) and f"{len(found.missing)} at a time here" in said and found.power in said
+    states = [asdict(state) for state in make_status(unfinished).standing.tasks]
+    assert json.loads(lottery("status", "small", "--json")[1]) == states
+    assert [row["state"] for row in states] == list(sweep.status()["state"])
+    said = lottery("report", "small", "--out", "elsewhere")[1]
+    assert show.render_findings(sweep.findings()) in said and sweep.answer() in said
 
 
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):

@@ -15,7 +15,7 @@ from sweep import files as store
 from sweep.experiment import Cluster, Prune
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
-from sweep.graph.results import collect
+from sweep.report.findings import findings
 from sweep.report.page import write_page
 from tests import made_up
 from tests.conftest import need, without
@@ -50,7 +50,7 @@ def swept(tmp_path_factory) -> Home:
                 home, training.slug, float(top1), density=1 - quantile, kept=21 - round(21 * quantile), **done
             )
             _epochs(folder, training.begin.count, int(training.epochs), chance)
-    write_page(home, collect(home), home.report)
+    write_page(home, findings(home), home.report)
     return home
 
 

@@ -17,8 +17,8 @@ from sweep.graph.results import Row, collect, write_csv
 from sweep.report import write_report
 from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
+from sweep.report.findings import findings, in_markdown
 from sweep.report.kept import kept
-from sweep.report.words import in_markdown
 from tests import made_up
 from tests.made_up import refusal
 
@@ -200,7 +200,7 @@ def test_what_readers_must_know_stands_under_the_answer(unfinished):
     page = write_report(noted)[0].read_text()
     before, _, after = page.partition("Provisional: seed 3 &lt;took&gt; the place of seed 0.</p>")
     assert 'class="answer' in before and "<h2>" not in before and after
-    assert in_markdown(noted).split("\n\n")[1] == "Provisional: seed 3 <took> the place of seed 0."
+    assert in_markdown(findings(noted)).split("\n\n")[1] == "Provisional: seed 3 <took> the place of seed 0."
 
 
 @pytest.mark.parametrize(("path", "said"), [("", "small data.path=PATH\n"), ("/images", "small\n")])

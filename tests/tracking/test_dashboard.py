@@ -11,7 +11,7 @@ import pytest
 from sweep.errors import Refused
 from sweep.experiment import Track
 from sweep.graph.home import Home, open_home
-from sweep.report.words import in_markdown
+from sweep.report.findings import findings, in_markdown
 from sweep.tracking import dashboard
 from sweep.tracking import runs as tracking
 from tests import made_up
@@ -107,7 +107,7 @@ def test_the_report_says_what_the_page_says_and_shows_the_views_of_the_workspace
     made_up.finish(made, "dense-seed0", 0.9)
     ticket = made_up.tickets(made)[0]
     made_up.finish(made, ticket, 0.895, density=0.5, kept=1, prunable=2, threshold=0.1)
-    words = in_markdown(made)
+    words = in_markdown(findings(made))
     for said in ("Nothing can be said about spread from one seed.", "Dense network: 90.00% over 1 seed.",
                  "Unfinished: 3 of 5 trainings are missing", "| 50.00% | 0 | 1 | 89.50% |"):  # fmt: skip
         assert said in words

@@ -1,0 +1,85 @@
+"""The plan of a sweep: its trainings in the order they are handed out, what is done of them, their predicted time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm import sbatch
+from sweep.experiment.point import in_order
+from sweep.graph.home import Home
+from sweep.graph.results import collect
+from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, folders, forecast, missing, predicted_seconds
+from sweep.report.verdict import power
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One training of a plan."""
+
+    task: str
+    training: str  # its name in the pool
+    kind: str
+    generation: int
+    rewind: str
+    epochs: float
+    left: float  # of them, still to be trained
+    state: str
+    seconds: float | None  # of all its epochs; None before the dense run was measured
+    again: list[str]  # points whose weights are wanted and not there, of one that is done: it is trained up to them
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The predicted time of the epochs that are still to be trained; None before the dense run was measured."""
+        return None if self.seconds is None else self.seconds * self.left / (self.epochs or 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `lottery plan` prints, with --json as it is here, and what `Sweep.plan` returns."""
+
+    folder: str
+    at_least_seconds: float | None  # no order of the trainings can end sooner; None before the dense run was measured
+    forecast: Forecast | None  # None before a ticket or control was done
+    cost: Cost
+    trainings: list[Planned]
+    on: str
+    at_a_time: int  # trainings
+    power: str  # what the seeds of the sweep can show; empty where it has no tickets
+
+    @property
+    def missing(self) -> list[Planned]:
+        """The trainings that are not done, and those that are trained again for weights they have lost."""
+        return [one for one in self.trainings if one.state == "missing"]
+
+
+def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
+    """Return the plan of a sweep on SLURM, or on this machine or an MPI world with `jobs` trainings at a time."""
+    cluster = home.experiment.cluster
+    on_each = cluster.gpus_per_cell if on == "slurm" else 0  # here as many devices as the dense run had
+    so_far, lacking, begun = forecast(home), home.missing_points(), folders(home)
+    ratio, predicted = so_far.ratio if so_far else 1.0, predicted_seconds(home, on_each) or {}
+    left = {
+        training.name: epochs_left(home, training, lacking.get(training.name, ()))
+        if training.name in begun
+        else training.epochs
+        for training in missing(home)
+    }
+    rows = [
+        Planned(
+            task=training.slug,
+            training=training.name,
+            kind=training.kind,
+            generation=training.generation,
+            rewind=str(training.begin),
+            epochs=training.epochs,
+            left=left.get(training.name, 0.0),
+            state="missing" if training.name in left else "done",
+            seconds=predicted[training.slug] * ratio if training.slug in predicted else None,
+            again=in_order(map(str, lacking.get(training.name, ()))),
+        )
+        for training in home.graph
+    ]
+    at_a_time = sbatch.together(cluster) if on == "slurm" else jobs
+    seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
+    bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
+    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, power(collect(home)))

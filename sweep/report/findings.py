@@ -1,0 +1,74 @@
+"""What a sweep has found so far, as one value: the page, the terminal, the tables and Python's face all tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sweep.graph.home import Home
+from sweep.graph.results import Results, Row, collect, results_of, unsealed_results
+from sweep.graph.state import State, states
+from sweep.report import words
+from sweep.report.verdict import DECIDED, MARGIN, Verdict, rule, verdicts
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of a sweep, the verdicts on its tickets, and the sentences that say them."""
+
+    folder: str  # of the experiment
+    note: str  # of the experiment
+    margin: float  # of accuracy, that a winning ticket may lose
+    rows: list[Row]
+    verdicts: list[Verdict]
+    states: list[State]
+    results: Results
+    unsealed: int  # results of a version before 0.3, which wrote no checksum
+
+    @property
+    def answer(self) -> str:
+        """What the experiment asked for, in a sentence or two."""
+        return words.lead(self.rows, self.verdicts, self.margin, words.steps_of(self.results))
+
+    @property
+    def doubts(self) -> list[str]:
+        """What a reader must know beside the answer: the experiment's note, and what stands against the answer."""
+        return [*self.noted, *words.doubts(self.verdicts, self.states)]
+
+    @property
+    def noted(self) -> list[str]:
+        """The experiment's note as one paragraph, or nothing."""
+        return list(filter(None, [" ".join(self.note.split())]))
+
+    @property
+    def circumstances(self) -> list[str]:
+        """What the answer is measured by: the dense network, the test images, the number of seeds."""
+        return words.circumstances(self.rows, self.results, self.margin)
+
+    @property
+    def rule(self) -> str:
+        """The rule behind the verdicts; empty where there are none."""
+        return rule(self.margin) if self.verdicts else ""
+
+    @property
+    def several_methods(self) -> bool:
+        """Whether tickets of more than one method were compared, so that each is to be named."""
+        return len({one.method for one in self.verdicts}) > 1
+
+
+def findings(home: Home, margin: float = MARGIN) -> Findings:
+    """Return what a sweep has found, of an unfinished one what is there. Nothing is written."""
+    rows = collect(home)
+    return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
+                    results_of(home), unsealed_results(home))  # fmt: skip
+
+
+def in_markdown(found: Findings) -> str:
+    """Return the sentences and the table of verdicts in Markdown."""
+    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "p, corrected", "against dense")
+    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for one in found.verdicts:
+        cells = (one.method, f"{one.density:.2%}", one.rewind, one.accuracy.seeds, one.accuracy, one.outcome,
+                 words.chance(one.p), one.reason)  # fmt: skip
+        table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
+    said = [found.answer, *found.doubts, *found.circumstances]
+    return "\n\n".join([*said, *(["\n".join(table), DECIDED, found.rule] if found.verdicts else [])])
