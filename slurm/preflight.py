@@ -79,13 +79,13 @@ def refuse_what_cannot_work(home: Home) -> None:
 
 def _place(home: Home) -> Finding:
     """The results root can be written, and submitit can live with its name."""
-    folder = _nearest(home.pool)
+    folder = _nearest(home.root.parent)
     if not os.access(folder, os.W_OK):
         return Finding("results", "wrong", f"{folder} cannot be written", "another folder: --results FOLDER")
     if set("%\\\n") & set(str(home.root.resolve())):
         return Finding("results", "warning", f"%, \\ or a line break in {str(home.root.resolve())!r}",
                        "for SLURM, a folder without them")  # fmt: skip
-    return Finding("results", "ok", str(home.pool))
+    return Finding("results", "ok", str(home.root.parent))
 
 
 def _lock(home: Home) -> Finding:
@@ -117,7 +117,7 @@ def _clock(home: Home) -> Finding:
 
 def _disk(home: Home) -> Finding:
     """Snapshots, final weights and checkpoints of what is missing, against what is free."""
-    folder = _nearest(home.pool)
+    folder = _nearest(home.root.parent)
     free, needed = shutil.disk_usage(folder).free, needed_bytes(home)
     said = f"{_gigabytes(free)} free in {folder}, about {_gigabytes(needed)} needed"
     if free < needed:
@@ -290,13 +290,13 @@ class _trial:
 
     def __init__(self, home: Home) -> None:
         try:
-            handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.pool))
+            handle, name = tempfile.mkstemp(prefix=".check-", dir=_nearest(home.root.parent))
             self.path = Path(name)
             with open(handle, "wb") as f:
                 f.write(b"seen")
         except OSError as error:
-            raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
-                          "(--results)") from None  # fmt: skip
+            raise Refused(f"{_nearest(home.root.parent)}: {error.strerror}; expected a folder for results that can be "
+                          "written (--results)") from None  # fmt: skip
 
     def __enter__(self) -> Path:
         return self.path
