@@ -216,11 +216,6 @@ def _touched(folder: Path) -> float:
         return 0.0
 
 
-def alive(pid: int) -> bool:
-    """Of a process of this machine."""
-    return bool(_born(pid))
-
-
 def _born(pid: int) -> str:
     """When a process of this machine began, in ticks; empty where it is gone, or a zombie, which works no more."""
     try:
