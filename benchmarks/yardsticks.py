@@ -50,8 +50,9 @@ def _ours(experiment: str, row: dict[str, str], reference: Path) -> dict[str, fl
     """By training, which experiments may share: in percent or points."""
     out = {}
     if row["kind"] == "dense":  # recorded before there was a pool
-        for path in sorted(reference.glob(f"{experiment}/seed-*/result.json")):
-            out[str(path)] = 100 * json.loads(path.read_text())["test"]["top1"]
+        for path in reference.glob(f"{experiment}/trainings.json"):
+            found = json.loads(path.read_text())["trainings"]
+            out |= {f"{path}/{name}": 100 * one["result"]["test"]["top1"] for name, one in found.items()}
     for path in sorted(reference.glob(f"*/{experiment}/report/results.csv")):
         with open(path, newline="") as f:
             out |= {one["training"]: 100 * float(one[_column(row)]) for one in csv.DictReader(f) if _is(one, row)}

@@ -110,7 +110,7 @@ class Sweep:
 
     def report(self, margin: float = MARGIN) -> list[Path]:
         """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""
-        return write_report(self._opened, margin)
+        return write_report(self.home, margin)
 
     def _refuse(self) -> None:
         """What cannot be trained, before anything is written."""
@@ -121,7 +121,8 @@ class Sweep:
     @cached_property
     def _opened(self) -> Home:
         """The same, its folder made ready for writing."""
-        return open_home(*self._words)
+        self.home = open_home(*self._words)
+        return self.home
 
 
 def _flat(one: Verdict) -> dict[str, Any]:

@@ -89,13 +89,13 @@ def refuse_what_cannot_work(home: Home) -> None:
 
 def _place(home: Home) -> Found:
     """The results root can be written, and submitit can live with its name."""
-    folder = _nearest(home.pool)
+    folder = _nearest(home.root.parent)
     if not os.access(folder, os.W_OK):
         return "wrong", f"{folder} cannot be written", "another folder: --results FOLDER"
     if set("%\\\n") & set(str(home.root.resolve())):
         found = f"%, \\ or a line break in {str(home.root.resolve())!r}"
         return "warning", found, "for SLURM, a folder without them"
-    return str(home.pool)
+    return str(home.root.parent)
 
 
 def _lock(home: Home) -> Found:
@@ -127,7 +127,7 @@ def _clock(home: Home) -> Found:
 
 def _disk(home: Home) -> Found:
     """Snapshots, final weights and checkpoints of what is missing, against what is free."""
-    folder = _nearest(home.pool)
+    folder = _nearest(home.root.parent)
     free, needed = shutil.disk_usage(folder).free, needed_bytes(home)
     said = f"{free / 1e9:.1f} GB free in {folder}, about {needed / 1e9:.1f} GB needed"
     if free < needed:
@@ -288,10 +288,12 @@ def _trial(home: Home) -> Iterator[Path]:
     """Yield a file in the results root that is gone afterwards."""
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix=".check-", dir=_nearest(home.pool)))
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile("w", prefix=".check-", dir=_nearest(home.root.parent))
+            )
             print("seen", file=file, flush=True)
         except OSError as error:
-            raise Refused(f"{_nearest(home.pool)}: {error.strerror}; expected a folder for results that can be written "
+            raise Refused(f"{_nearest(home.root.parent)}: {error.strerror}; expected a folder for results that can be written "
                           "(--results)") from None  # fmt: skip
         yield Path(file.name)
 

@@ -70,6 +70,11 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON object or a record, sealed by a checksum of its content: a changed digit is then noticed when it is
     read."""

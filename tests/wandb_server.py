@@ -25,8 +25,6 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.runs: dict[str, dict[str, Any]] = {}
         self.views: dict[str, dict[str, Any]] = {}
-        self.trials: list[dict[str, Any]] = []  # of a search, not handed out yet
-        self.searches: list[str] = []  # as they were received
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed, which is the test: no traceback among the results."""
@@ -167,29 +165,6 @@ class Handler(BaseHTTPRequestHandler):
     def on_CreateArtifact(self, _: dict[str, Any]) -> dict[str, Any]:
         made = {"id": "a", "state": "COMMITTED", "artifactSequence": {"id": "q", "latestArtifact": None}}
         return {"createArtifact": {"artifact": made}}
-
-    def on_UpsertSweep(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self.server.searches.append(asked["config"])
-        return {"upsertSweep": {"sweep": {"name": "search1", "project": PROJECT}, "configValidationWarnings": []}}
-
-    def on_SweepWithRuns(self, _: dict[str, Any]) -> dict[str, Any]:
-        one = {"id": "s", "name": "search1", "method": "random", "state": "RUNNING", "config": self.server.searches[-1],
-               "description": "", "runs": {"edges": []}}  # fmt: skip
-        return {"project": {"sweep": one}}
-
-    def on_CreateAgent(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"createAgent": {"agent": {"id": "agent1"}}}
-
-    def on_Heartbeat(self, asked: dict[str, Any]) -> dict[str, Any]:
-        commands: list[dict[str, Any]] = [{"type": "exit"}]
-        if json.loads(asked.get("runState") or "{}"):
-            commands = []  # it is busy
-        elif self.server.trials:
-            trial = self.server.trials.pop(0)
-            args = {name: {"value": value} for name, value in trial.items()}
-            run = f"trial{len(self.server.trials)}"
-            commands = [{"type": "run", "run_id": run, "args": args, "program": "", "logs": []}]
-        return {"agentHeartbeat": {"agent": {"id": "agent1"}, "commands": json.dumps(commands)}}
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from lottery.cli.find import RESULTS, ExperimentName, Override, Results, read_home
-from sweep.errors import command
 from sweep.graph.record import record as write_record
 from sweep.progress import console
 from sweep.report import write_report
@@ -33,9 +32,8 @@ def record(
     found = write_record(home, to)
     there = read_home(str(to / home.root.name), (), to)
     page, *_ = write_report(there)
-    page.unlink()  # the largest of all, and drawn again in seconds
     console.print(
         f"{found.trainings} trainings and {found.masks} masks, {found.bytes / 1e6:.1f} MB without weights, in {to}; "
-        f"{command('report', there.root)} draws the page"
+        f"the page: {page}"
     )
     return 0

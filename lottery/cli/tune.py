@@ -13,11 +13,11 @@ from rich.table import Table
 from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
 from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.data import refuse_absent
-from sweep.errors import Refused, command
-from sweep.graph.home import Home
+from sweep.errors import Busy, Refused, command
+from sweep.graph.home import Home, open_home
 from sweep.progress import console
 from sweep.progress import show as show_table
-from sweep.tuning import agent, search
+from sweep.tuning import search
 from sweep.tuning import trials as tuning
 from sweep.tuning.search import Trial
 from sweep.tuning.trials import Tuning
@@ -39,29 +39,23 @@ def tune(
 ) -> int:
     """Search for a better recipe of the dense network, by validation accuracy. Run again to continue.
 
-    EXPERIMENT may be the folder of a search (results/tune-…): overrides are then one trial of it.
+    Several processes may share a search. EXPERIMENT may be the folder of a search (results/tune-…).
     Example: lottery tune experiments/dry_run.yaml
     """
     if (Path(experiment) / "search.yaml").is_file():
-        made = tuning.reopen(Path(experiment))
         if overrides:
-            _refuse_strange(made, overrides)
-            return _train(made, tuple(overrides), devices)
+            raise Refused(f"{overrides[0]}: expected no fields beside {experiment}, a search on record with its own")
+        made = tuning.reopen(Path(experiment))
     else:
         made = _described(experiment, overrides, search, results)
     if not show:
-        status = _begin(made, on, index, devices)
-        if index is not None or on == "slurm" or status:
-            return status
+        tuning.create(made)
+        if on == "slurm":
+            return _submit(made)
+        if index is not None:
+            return _train_one(made, index, devices)
+        _train_all(made, devices)
     return _tell(made, json_)
-
-
-def _refuse_strange(made: Tuning, trial: tuple[str, ...]) -> None:
-    """A server chooses among the search's own parameters; anything else it says is not asked for."""
-    own = made.search.content["parameters"]
-    for word in trial:
-        if (name := word.partition("=")[0]) not in own:
-            raise Refused(f"{name}: no parameter of {made.root / 'search.yaml'}; expected {', '.join(own)}")
 
 
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:
@@ -70,73 +64,58 @@ def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, r
     refuse_absent(found.data)
     path = path or SHIPPED / "sweeps" / f"{found.name}.yaml"
     made = tuning.describe(found, search.read(path), results)
-    plan = search.trials(made.search, found) if made.search.method != "bayes" else []
-    for trial in plan:
+    for trial in made.planned:
         find(experiment, (*overrides, *trial), results)
     return made
 
 
-def _begin(made: Tuning, on: str, index: int | None, devices: int) -> int:
-    led = agent.led_by_server(made)
-    plan = [] if led else search.trials(made.search, made.experiment)
-    tuning.create(made)
-    if led:
-        agent.sweep_id(made)  # one for all agents
-    if led and (index is not None or on == "local"):
-        return _follow(made, devices, None if index is None else 1)
-    if index is not None:
-        if not 0 <= index < len(plan):
-            raise Refused(f"--index {index}: expected 0 to {len(plan) - 1}")
-        return _train(made, plan[index], devices, made.experiment.cluster.restarts)
-    if on == "slurm":
-        return _submit(made, plan)
-    for number, trial in enumerate(plan, 1):
-        console.print(f"trial {number} of {len(plan)}: {' '.join(trial)}")
-        _train(made, trial, devices)
-    return 0
+def _train_one(made: Tuning, index: int, devices: int) -> int:
+    """One trial, as an element of a job array."""
+    if not 0 <= index < made.search.count:
+        raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
+    return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
 
 
-def _follow(made: Tuning, devices: int, count: int | None) -> int:
-    """Trials that the server hands out, so many or all; first those that were begun and did not end."""
-    restarts = made.experiment.cluster.restarts if count else None
-    behind = made.left_behind()
-    for one in behind:
-        with one.known_to_wandb():
-            if status := _train(made, one.trial, devices, restarts):
-                return status
-    rest = count - len(behind) if count else _asked_for(made) - len(made.ended())
-    return agent.run_agent(made, rest) if rest > 0 else 0
+def _train_all(made: Tuning, devices: int) -> None:
+    """Every trial; those that another process is at come last."""
+    numbers = list(range(made.search.count))
+    for patient in (False, True):
+        busy = []
+        for number in numbers:
+            trial = made.choose(number)
+            console.print(f"trial {number + 1} of {made.search.count}: {' '.join(trial)}")
+            try:
+                _attempt(made, trial, devices, patient=patient)
+            except Busy:
+                busy.append(number)
+        numbers = busy
 
 
-def _asked_for(made: Tuning) -> int:
-    """Trials in all, where wandb's server leads."""
-    return int(made.search.content.get("run_cap") or 0) or len(search.trials(made.search, made.experiment))
-
-
-def _train(made: Tuning, trial: Trial, devices: int, restarts: int | None = None) -> int:
-    """One trial; that it diverges is an answer too."""
-    home = made.begin(trial)
-    failure = Worker(home, devices, restarts=restarts).attempt_patiently(tuning.training_of(home.experiment).slug)
+def _attempt(made: Tuning, trial: Trial, devices: int, restarts: int | None = None, patient: bool = True) -> int:
+    """Train one trial and return an exit status; that it diverges is an answer too."""
+    home = made.home(trial)
+    worker = Worker(open_home(home.experiment, home.root), devices, restarts=restarts)
+    failure = (worker.attempt_patiently if patient else worker.attempt)(tuning.training_of(home.experiment).slug)
     if failure:
         console.print(f"{' '.join(trial)}: {failure.reason}")
     return 2 if failure and failure.refused else 0
 
 
-def _submit(made: Tuning, plan: list[Trial]) -> int:
+def _submit(made: Tuning) -> int:
     """Every trial that is neither done nor in the queue, as an element of one job array."""
     home = Home(made.root, made.experiment)
     with arrays.alone(home):
-        trials = elements_to_submit(made, plan, _queued(home))
-        if trials:
-            job = sbatch.tuning(made.experiment, made.root.resolve(), trials)
+        queued = _queued(home)
+        known = {i: made.known(i) for i in range(made.search.count) if i not in queued}
+        wanted = [i for i, trial in known.items() if trial is None or made.outcome(trial).state != "done"]
+        if wanted:
+            job = sbatch.tuning(made.experiment, made.root.resolve(), wanted)
             sbatch.write_scripts(made.root, [job])
-            # no others: a trial that runs writes its claim itself
-            own = [one.trial for one in made.unfinished() if one.element in map(str, trials)]
-            for trial in [plan[i] for i in trials] if plan else own:
+            for trial in filter(None, map(known.get, wanted)):  # no others: one that runs writes its claim itself
                 made.forgive(trial)
             number = launch.submit(job, made.root.resolve())
             jobs.put_on_record(home, job, number)
-    console.print(f"job {number}: {len(trials)} trials" if trials else "all trials are done or in the queue")
+    console.print(f"job {number}: {len(wanted)} trials" if wanted else "all trials are done or in the queue")
     console.print(f"what became of them: {command('tune', made.root, '--show')}")
     return 0
 
@@ -149,19 +128,6 @@ def _queued(home: Home) -> set[int]:
         for trial, index in zip(job.tasks or map(str, job.indices), job.indices, strict=True)
     }
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
-
-
-def elements_to_submit(made: Tuning, plan: list[Trial], queued: set[int]) -> list[int]:
-    """Numbers of the trials that are neither done nor in the queue. `plan` is empty where wandb's server leads."""
-    if plan:
-        return [i for i, trial in enumerate(plan) if i not in queued and made.outcome(trial).state != "done"]
-    # the server says which trial an element gets; only how many are to come is known here
-    count = _asked_for(made)
-    ended = made.ended()
-    over, begun = {one.element for one in ended}, {one.element for one in made.unfinished()}
-    free = [i for i in range(count) if i not in queued and str(i) not in over]
-    free.sort(key=lambda i: str(i) not in begun)  # first those that have a trial to go on with
-    return sorted(free[: max(0, count - len(queued) - len(ended))])
 
 
 def _tell(made: Tuning, as_json: bool) -> int:

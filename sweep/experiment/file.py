@@ -131,7 +131,8 @@ def record(experiment: Experiment) -> str:
 
 def _refuse_edited(text: str, path: Path) -> None:
     above, seal, rest = text.rpartition(SEAL)
-    if not seal and path.name == "experiment.yaml" and (path.parent.parent / "trainings").is_dir():
+    beside = (path.parent.parent / name for name in ("trainings", "trainings.json"))  # of results, of a record
+    if not seal and path.name == "experiment.yaml" and any(one.exists() for one in beside):
         raise Refused("without the checksum at its end, so cut off, edited or of an earlier version; bring it "
                       "back from a copy, or delete it and run your own experiment file again")  # fmt: skip
     if seal and rest.split()[:1] != [_checksum(above)]:

@@ -185,11 +185,6 @@ def _touched(folder: Path) -> float:
         return 0.0
 
 
-def alive(pid: int) -> bool:
-    """Of a process of this machine."""
-    return bool(_born(pid))
-
-
 def _born(pid: int) -> str:
     """Return when a process of this machine began, in clock ticks since boot; empty where it is gone, or a zombie.
 

@@ -17,6 +17,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import BEGINNING, END, Experiment, Point
 from sweep.experiment import file as experiment_file
+from sweep.graph import packed
 from sweep.graph.plan import Graph, graph_of
 from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Task, Training
@@ -36,10 +37,10 @@ class Home:
     def graph(self) -> Graph:
         return graph_of(self.experiment)
 
-    @property
+    @cached_property
     def pool(self) -> Path:
-        """The results root, which all its experiments share."""
-        return self.root.parent
+        """The results root, which all its experiments share; of a record (`lottery record`), a copy to read."""
+        return packed.readable(self.root.parent)
 
     @property
     def report(self) -> Path:
@@ -211,10 +212,11 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def open_home(experiment: Experiment, root: Path) -> Home:
-    """The experiment's folder, made if it is new, with the experiment as it is now."""
+    """The experiment's folder, made if it is new, with the experiment as it is now; a record is unpacked there."""
     refuse_old(root)
     described = root / "experiment.yaml"
     try:
+        packed.unpack_here(root.parent)
         before = _described(described) if described.exists() else None
         if before and _other_images(before, experiment) and any(map(Home(root, before).done, graph_of(before))):
             raise Refused(

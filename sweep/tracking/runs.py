@@ -142,8 +142,6 @@ def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -
     import wandb
 
     track = home.experiment.track
-    if "WANDB_SWEEP_ID" in os.environ:  # the server leads a search and has named the run
-        id_ = os.environ.get("WANDB_RUN_ID", id_)
     settings = wandb.Settings(
         init_timeout=INIT_SECONDS, console="off", disable_git=True, x_save_requirements=False, silent=True,
         x_disable_meta=True, finish_timeout=30.0,

@@ -1,8 +1,8 @@
 """A search for a better dense recipe: a file as wandb's sweeps have them, and the trials it asks for.
 
 The trials of `grid` and `random` are a function of the file and the experiment, so that they are the same in every
-process; `bayes` chooses by what came before, which wandb's server does. A trial is an experiment of its own, written
-as the overrides that make it from the one that is tuned.
+process; `bayes` chooses by what came of those before (Optuna's tree-structured Parzen estimator). A trial is an
+experiment of its own, written as the overrides that make it from the one that is tuned.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
 
 @dataclass(frozen=True)
 class Search:
-    content: dict[str, Any]  # the file, as wandb takes it
+    content: dict[str, Any]  # the file, in the form that wandb takes too
 
     @property
     def method(self) -> str:
@@ -52,6 +52,18 @@ class Search:
     def falling(self) -> bool:
         """Whether less is better."""
         return bool(self.content["metric"].get("goal") == "minimize")
+
+    @property
+    def count(self) -> int:
+        """How many trials there are."""
+        whole = (
+            math.prod(len(_values(choice)) for choice in self.parameters.values()) if self.method == "grid" else None
+        )
+        return min(filter(None, (self.content.get("run_cap"), whole)))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.content["parameters"])
 
     def hash(self, experiment: Experiment) -> str:
         text = json.dumps([dense_of(experiment, experiment.seeds[0]).digest, self.content], sort_keys=True)
@@ -85,16 +97,10 @@ def read(path: Path) -> Search:
     need(metric.get("goal") in ("maximize", "minimize"), "metric.goal", metric.get("goal"), "maximize or minimize")
     cap = raw.get("run_cap")
     need(cap is None or (isinstance(cap, int) and cap > 0), "run_cap", cap, "a number of trials")
-    need(
-        cap is not None or raw["method"] == "grid", "run_cap", cap, f"a number of trials, as {raw['method']} has no end"
-    )
-    parameters = raw.get("parameters")
-    need(
-        isinstance(parameters, dict) and bool(parameters),
-        "parameters",
-        parameters,
-        "fields such as recipe.learning_rate:",
-    )
+    end = f"a number of trials, as {raw['method']} has no end"
+    need(cap is not None or raw["method"] == "grid", "run_cap", cap, end)
+    parameters, fields = raw.get("parameters"), "fields such as recipe.learning_rate:"
+    need(isinstance(parameters, dict) and bool(parameters), "parameters", parameters, fields)
     for name, choice in parameters.items():
         where = f"parameters.{name}"
         need(isinstance(choice, dict), where, choice, "value:, values: or distribution:")
@@ -113,31 +119,74 @@ def read(path: Path) -> Search:
 
 
 def trials(search: Search, experiment: Experiment) -> list[Trial]:
-    """Every trial, in the order they are made."""
+    """Return the trials that are known beforehand, in the order they are made: all, or of `bayes` the first."""
     if search.method == "bayes":
-        raise Refused("method bayes: only wandb's server chooses by what came before; expected grid or random here")
-    choices: dict[str, Any] = search.content["parameters"]
-    cap = search.content.get("run_cap")
+        return [chosen(search, experiment, {})]
     if search.method == "grid":
-        values = [[choice["value"]] if "value" in choice else choice["values"] for choice in choices.values()]
-        found = [_trial(dict(zip(choices, row, strict=True))) for row in itertools.product(*values)]
-        return found[:cap]
+        rows = itertools.product(*map(_values, search.parameters.values()))
+        return [_trial(dict(zip(search.parameters, row, strict=True))) for row in itertools.islice(rows, search.count)]
     stream = np.random.Generator(np.random.Philox(int(search.hash(experiment), 16)))
-    return [_trial({name: _draw(choice, stream) for name, choice in choices.items()}) for _ in range(int(cap or 0))]
+    return [
+        _trial({name: _draw(choice, stream) for name, choice in search.parameters.items()}) for _ in range(search.count)
+    ]
+
+
+def chosen(search: Search, experiment: Experiment, before: Mapping[Trial, float | None]) -> Trial:
+    """Return the next trial of `bayes`, given those before it with their metrics, None for one that has none yet."""
+    try:
+        import optuna
+    except ImportError:
+        raise Refused("method bayes: Optuna is not installed; expected pip install 'lottery-sweep[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space: dict[str, Any] = {}
+    for name, choice in search.parameters.items():
+        kind = choice.get("distribution")
+        if kind == "int_uniform":
+            space[name] = optuna.distributions.IntDistribution(choice["min"], choice["max"])
+        elif kind:
+            log = kind == "log_uniform_values"
+            space[name] = optuna.distributions.FloatDistribution(choice["min"], choice["max"], log=log)
+        else:
+            space[name] = optuna.distributions.CategoricalDistribution(range(len(_values(choice))))
+    sampler = optuna.samplers.TPESampler(seed=int(search.hash(experiment)[:6], 16) + len(before), constant_liar=True)
+    study = optuna.create_study(direction="minimize" if search.falling else "maximize", sampler=sampler)
+    state = optuna.trial.TrialState
+    for trial, value in before.items():
+        known = dict(word.split("=", 1) for word in trial)
+        numbers = {name: _number(search.parameters[name], known[name]) for name in space}
+        under = state.RUNNING if value is None else state.COMPLETE
+        study.add_trial(optuna.trial.create_trial(params=numbers, distributions=space, value=value, state=under))
+    found = study.ask(space).params
+    return _trial({name: found[name] if "distribution" in choice else _values(choice)[found[name]]
+                   for name, choice in search.parameters.items()})  # fmt: skip
+
+
+def _values(choice: dict[str, Any]) -> list[Any]:
+    return [choice["value"]] if "value" in choice else list(choice["values"])
 
 
 def _draw(choice: dict[str, Any], stream: np.random.Generator) -> Any:
     if "distribution" in choice:
         return DISTRIBUTIONS[choice["distribution"]](stream.random(), choice["min"], choice["max"])
-    values = [choice["value"]] if "value" in choice else choice["values"]
+    values = _values(choice)
     return values[int(stream.integers(len(values)))]
 
 
-def _trial(chosen: dict[str, Any]) -> Trial:
+def _number(choice: dict[str, Any], text: str) -> float:
+    """Return the value of a trial as Optuna has it: a number within its bounds (the text is rounded), or the place of
+    one of several values."""
+    if "distribution" in choice:
+        return min(max(json.loads(text), choice["min"]), choice["max"])
+    return [_text(value) for value in _values(choice)].index(text)
+
+
+def _trial(given: dict[str, Any]) -> Trial:
     """
     >>> _trial({"recipe.learning_rate": 0.123456789, "recipe.nesterov": True})
     ('recipe.learning_rate=0.123457', 'recipe.nesterov=true')
     """
-    return tuple(
-        f"{name}={f'{value:.6g}' if isinstance(value, float) else json.dumps(value)}" for name, value in chosen.items()
-    )
+    return tuple(f"{name}={_text(value)}" for name, value in given.items())
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)

@@ -256,16 +256,19 @@ def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unf
 @pytest.mark.slow
 def test_a_record_has_the_tables_and_figures_of_what_is_in_it(unfinished, here, lottery):
     status, said, _ = lottery("record", "small", "--to", "record")
-    assert status == 0 and "lottery report record/small draws the page" in said
+    assert status == 0 and "the page: record/small/report/report.html" in said
     drawn = {path.name for path in (here / "record" / "small" / "report").iterdir()}
-    assert {"results.csv", "results.tex", "accuracy.png"} <= drawn and "report.html" not in drawn
+    assert {"results.csv", "results.tex", "accuracy.png", "report.html"} <= drawn
     lottery("report", "small")
     mine, there = (
         (root / "small" / "report" / "results.csv").read_text() for root in (here / "results", here / "record")
     )
     assert mine.replace("begun", "waiting") == there
     os.chdir(here / "record" / "small")
-    assert lottery("report", ".")[0] == 0 and (here / "record" / "small" / "report" / "report.html").exists()
+    before = content(here / "record")
+    assert "3 waiting" in lottery("status", ".")[1] and lottery("plan", ".")[0] == 0
+    assert content(here / "record") == before
+    assert lottery("report", ".")[0] == 0 and not (here / "record" / "trainings").exists()
 
 
 @pytest.mark.slow

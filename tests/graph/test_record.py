@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sweep import files as store
 from sweep.experiment import file as experiment_file
+from sweep.graph import packed
 from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
 from sweep.graph.record import record
 from sweep.graph.results import collect
 from tests import made_up
-from tests.made_up import files_under, refusal
+from tests.made_up import content, files_under, refusal
 
 
 @pytest.fixture
@@ -32,21 +37,103 @@ def ended(tmp_path) -> Home:
     return home
 
 
-def test_it_has_what_ended_and_no_weights(ended, tmp_path):
+def unpacked(record: Path) -> Path:
+    """The results root that a sweep makes of a copy of a record."""
+    copy = Path(shutil.copytree(record, record.with_name("copy"), dirs_exist_ok=True))
+    packed.unpack_here(copy)
+    return copy
+
+
+def test_it_is_a_handful_of_files_with_what_ended_and_no_weights(ended, tmp_path):
     found = record(ended, tmp_path / "record")
     assert (found.trainings, found.masks) == (2, 1)
-    there = tmp_path / "record" / "trainings"
-    dense, ticket = (there / ended.training(task).name for task in ("dense-seed0", "ticket-q0.5-k0-seed0"))
-    assert sorted(path for path in there.rglob("*") if path.is_file()) == [
-        dense / "metrics.jsonl",
-        dense / "result.json",
-        ticket / "failure.json",
+    assert files_under(tmp_path / "record") == [
+        "autotuned.zip", "masks.h5", "metrics.csv.gz", "small", "small/experiment.yaml", "trainings.json"
+    ]  # fmt: skip
+    assert found.bytes == sum(path.stat().st_size for path in (tmp_path / "record").rglob("*") if path.is_file())
+    facts = store.read_json(tmp_path / "record" / "trainings.json")["trainings"]
+    dense, ticket = (ended.training(task).name for task in ("dense-seed0", "ticket-q0.5-k0-seed0"))
+    assert {name: list(kinds) for name, kinds in facts.items()} == {dense: ["result"], ticket: ["failure"]}
+    with gzip.open(tmp_path / "record" / "metrics.csv.gz", "rt") as f:
+        rows = list(csv.DictReader(f))
+    assert [(row["training"], row["epoch"], row["seconds"]) for row in rows] == [
+        (dense, str(epoch), "2.0") for epoch in range(1, 5)
     ]
-    names = files_under(tmp_path / "record")
-    assert not [name for name in names if "snapshot" in name]
-    assert {"autotuned/gpu/choice.textproto", "small/experiment.yaml"} <= set(names)
-    sizes = [path.stat().st_size for path in (tmp_path / "record").rglob("*") if path.is_file()]
-    assert found.bytes == sum(sizes)
+
+
+def test_unpacked_it_has_the_files_it_was_made_of(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    copy = unpacked(tmp_path / "record")
+    assert not [name for name in packed.PACKED if (copy / name).exists()]
+    there = [path.relative_to(copy) for path in copy.rglob("*") if path.is_file() and path.name != "experiment.yaml"]
+    assert len(there) == 5  # result and epochs of the dense run, the failure, the mask, the choice
+    for path in there:
+        if path.suffix == ".h5":
+            (mine, of_mine), (arrays, attributes) = (store.read_arrays(root / path) for root in (ended.pool, copy))
+            assert of_mine == attributes and store.checksum(mine) == store.checksum(arrays)
+        else:
+            assert (copy / path).read_bytes() == (ended.pool / path).read_bytes()
+
+
+def test_equal_results_give_equal_files(ended, tmp_path):
+    for place in ("one", "other"):
+        record(ended, tmp_path / place)
+    for name in packed.PACKED:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_looking_at_a_record_writes_nothing_to_it(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    before = content(tmp_path / "record")
+    root = tmp_path / "record" / "small"
+    home = Home(root, experiment_file.load(root / "experiment.yaml"))
+    assert collect(home) and home.pool != root.parent and home.points_asked(home.training("dense-seed0"))
+    assert content(tmp_path / "record") == before
+
+
+def test_unpacking_that_was_killed_is_finished_by_the_next(ended, tmp_path, monkeypatch):
+    record(ended, tmp_path / "record")
+    whole = files_under(unpacked(tmp_path / "record"))
+    rename = Path.rename
+
+    def killed(path: Path, to: Path) -> None:
+        if path.name == "metrics.jsonl":
+            raise KeyboardInterrupt
+        rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        packed.unpack_here(tmp_path / "record")
+    monkeypatch.undo()
+    assert packed.is_record(tmp_path / "record")
+    packed.unpack_here(tmp_path / "record")
+    assert files_under(tmp_path / "record") == whole
+
+
+@pytest.mark.parametrize("name", packed.PACKED)
+def test_a_damaged_file_of_a_record_is_refused_by_its_name(ended, tmp_path, name):
+    record(ended, tmp_path / "record")
+    path = tmp_path / "record" / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert refusal(lambda: packed.unpack(tmp_path / "record", tmp_path / "there")).startswith(f"{path}: ")
+    if name != "trainings.json":
+        path.unlink()
+        if name != "autotuned.zip":
+            assert f"{path}: no such file" in refusal(lambda: packed.unpack_here(tmp_path / "record"))
+
+
+def test_a_digit_of_a_record_that_was_changed_is_refused(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    path = tmp_path / "record" / "trainings.json"
+    path.write_text(path.read_text().replace("0.9,", "0.8,"))
+    assert "changed since it was written" in refusal(lambda: packed.readable(tmp_path / "record"))
+
+
+def test_a_name_that_leads_out_of_the_folder_is_refused(ended, tmp_path):
+    record(ended, tmp_path / "record")
+    store.write_json(tmp_path / "record" / "trainings.json", {"trainings": {"../x": {"result": {}}}, "masks": {}})
+    assert "is no name of a training" in refusal(lambda: packed.unpack_here(tmp_path / "record"))
+    assert not (tmp_path / "x").exists()
 
 
 def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
@@ -56,7 +143,8 @@ def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
     )
     record(ended, tmp_path / "record")
     root = tmp_path / "record" / "small"
-    assert not [path for path in (tmp_path / "record").rglob("*.[jy]*") if "somewhere" in path.read_text()]
+    for name in ("trainings.json", "small/experiment.yaml"):
+        assert "somewhere" not in (tmp_path / "record" / name).read_text()
     again = Home(root, experiment_file.load(root / "experiment.yaml"))
     mine, there = ([row for row in collect(one) if row.state in ("done", "failed")] for one in (ended, again))
     assert mine == there and len(there) == 2
@@ -68,7 +156,7 @@ def test_it_grows_with_the_sweep_and_forgets_what_no_longer_failed(ended, tmp_pa
     made_up.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
     made_up.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8, epochs=1)
     assert record(ended, tmp_path / "record").trainings == 3
-    assert not list((tmp_path / "record").rglob("failure.json"))
+    assert not list(unpacked(tmp_path / "record").rglob("failure.json"))
     other = open_home(made_up.experiment("other", quantiles=(0.5,)), ended.pool / "other")
     assert record(other, tmp_path / "record").trainings == 3  # beside the first, whose trainings it shares
     assert {path.parent.name for path in (tmp_path / "record").glob("*/experiment.yaml")} == {"small", "other"}
@@ -76,11 +164,14 @@ def test_it_grows_with_the_sweep_and_forgets_what_no_longer_failed(ended, tmp_pa
 
 def test_a_failure_does_not_take_the_place_of_a_result(ended, tmp_path):
     """Two machines tried it; the one that failed is recorded last."""
+    failure = ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json"
+    failure.rename(tmp_path / "failure.json")
+    made_up.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
     record(ended, tmp_path / "record")
-    there = tmp_path / "record" / "trainings" / ended.training("ticket-q0.5-k0-seed0").name
-    (there / "failure.json").unlink()
-    (there / "result.json").write_text("{}")
+    (failure.parent / "result.json").unlink()
+    (tmp_path / "failure.json").rename(failure)
     assert record(ended, tmp_path / "record").trainings == 1
+    there = unpacked(tmp_path / "record") / "trainings" / failure.parent.name
     assert [path.name for path in there.iterdir()] == ["result.json"]
 
 
@@ -113,8 +204,8 @@ def _cut_a_mask(home: Home) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (_another_result, "result.json: of another run than"),
-        (_another_choice, "choice.textproto: of another run than"),
+        (_another_result, "record: has another run of dense-seed0-"),
+        (_another_choice, "record: has another choice of XLA than"),
         (_damage, "metrics.jsonl: a line is not readable as JSON; bring it back from a copy, or delete the folder"),
         (_lose_an_epoch, "metrics.jsonl: 3 of 4 epochs; bring it back from a copy"),
         (_damage_what_was_asked, "training.json: not readable as JSON"),
@@ -134,8 +225,8 @@ def test_trained_again_to_the_same_numbers_it_is_the_same_run(ended, tmp_path):
     record(ended, tmp_path / "record")
     made_up.finish(ended, "dense-seed0", 0.9, seconds=99.0)
     record(ended, tmp_path / "record")
-    there = tmp_path / "record" / "trainings" / ended.training("dense-seed0").name
-    assert store.read_json(there / "result.json")["seconds"] == 99.0
+    facts = store.read_json(tmp_path / "record" / "trainings.json")["trainings"]
+    assert facts[ended.training("dense-seed0").name]["result"]["seconds"] == 99.0
 
 
 def test_an_experiment_on_record_does_not_shrink(ended, tmp_path):
@@ -151,5 +242,5 @@ def test_there_must_be_something_to_record_and_a_place_for_it(ended, tmp_path):
     empty = Home(tmp_path / "results" / "empty", made_up.experiment("empty", seeds=(7,)))
     assert "no training of it has ended" in refusal(lambda: record(empty, tmp_path / "record"))
     assert not (tmp_path / "record").exists()
-    (tmp_path / "pool" / "trainings" / "some" / "snapshots").mkdir(parents=True)
-    assert "it has weights, so it is a folder of results" in refusal(lambda: record(ended, tmp_path / "pool"))
+    (tmp_path / "pool" / "trainings").mkdir(parents=True)
+    assert "a folder of results, or a record of an earlier version" in refusal(lambda: record(ended, tmp_path / "pool"))

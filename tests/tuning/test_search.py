@@ -1,4 +1,4 @@
-"""A search for a better recipe: its file, its trials, and what becomes of them here, on SLURM and led by a server."""
+"""A search for a better recipe: its file, its trials, and what becomes of them here and on SLURM."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import math
 import os
 import re
 import signal
+import sys
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import yaml
 
-from lottery.cli.tune import elements_to_submit
 from sweep import files as store
 from sweep.errors import Refused
 from sweep.experiment import Cluster, Track
@@ -25,7 +26,6 @@ from tests import made_up
 from tests.conftest import tiny
 from tests.slurm_cluster import until
 from tests.sweeping import home_of, listening, lottery, started
-from tests.wandb_server import serving
 
 RANDOM = {
     "method": "random",
@@ -118,9 +118,47 @@ def test_yaml_that_no_person_writes_is_refused_in_one_line(text, message, tmp_pa
     assert "\n" not in str(caught.value) and str(tmp_path / "search.yaml") in str(caught.value)
 
 
-def test_bayes_needs_the_server(tmp_path):
-    with pytest.raises(Refused, match="only wandb's server"):
-        search.trials(read(tmp_path, RANDOM | {"method": "bayes"}), made_up.experiment())
+BAYES = RANDOM | {"method": "bayes", "run_cap": 40}
+
+
+def test_bayes_looks_where_trials_were_good(tmp_path):
+    """The best rate is 0.002. Ten trials are drawn at random; then it chooses."""
+    wanted, before = read(tmp_path, BAYES), dict[search.Trial, float | None]()
+    for _ in range(25):
+        trial = search.chosen(wanted, made_up.experiment(), before)
+        assert trial == search.chosen(wanted, made_up.experiment(), before)  # the same in every process
+        before[trial] = -abs(math.log(rate_of(trial) / 0.002))
+    assert len(before) == 25
+    first, then = list(before.values())[:10], list(before.values())[10:]
+    assert mean(then) > 0.5 * mean(first)
+    (tried, *_) = before
+    assert search.chosen(wanted, made_up.experiment(), before | {tried: None}) not in before  # while one is trained
+
+
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_bayes_takes_what_diverged_for_the_worst_and_goes_on(tmp_path, goal):
+    metric = {"name": "validation_loss", "goal": goal}
+    made = tuning.create(tuning.describe(tiny(epochs=2), read(tmp_path, BAYES | {"metric": metric}), tmp_path))
+    trials = []
+    for number in range(12):  # from the eleventh on, it chooses
+        trials.append(made.choose(number))
+        folder = made_up.dense(made.home(trials[-1]))
+        if number % 2:
+            store.write_json(folder / "failure.json", {"reason": "loss is nan"})
+        else:
+            store.write_json(folder / "result.json", {"validation": {"loss": rate_of(trials[-1])}})
+    assert len(set(trials)) == 12 and {one.state for one in made.outcomes()} == {"done", "failed"}
+    assert [tuning.reopen(made.root).known(number) for number in range(13)] == [*trials, None]
+
+
+def test_without_optuna_bayes_is_refused_in_one_line_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(Refused, match=r"^method bayes: Optuna is not installed; expected pip install 'lottery-sweep"):
+        search.trials(read(tmp_path, BAYES), made_up.experiment())
+
+
+def rate_of(trial: search.Trial) -> float:
+    return float(trial[0].partition("=")[2])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +212,7 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
     words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
     made = tuning.create(tuning.describe(load(tmp_path / "tiny.yaml"), search.read(words[3]), words[5]))
-    dense = made_up.dense(made.begin(search.trials(made.search, made.experiment)[0]))
+    dense = made_up.dense(made.home(made.choose(0)))
     claim.take(dense)  # begun in vain so often that it was given up
     store.write_json(dense / "claim.json", store.read_json(dense / "claim.json") | {"idle_starts": 99})
     os.utime(dense / "claim.json", (0, 0))  # long ago
@@ -188,63 +226,33 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
 
 
 @pytest.mark.tensorflow
-@pytest.mark.drill
-def test_the_server_hands_out_the_trials_and_those_that_were_stopped_are_gone_on_with_before_another(tmp_path):
-    words = written(tmp_path, RANDOM | {"method": "bayes", "run_cap": 3}, track=Track("online"))
-    words.append("recipe.epochs=60")
-
-    def stopped_after_its_first_epoch(number: int, env: dict[str, str], how: signal.Signals, *more: str) -> None:
-        with started(*words, *more, env=env, stdout=None, stderr=None, preexec_fn=listening) as process:
-            until(lambda: len([*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")]) == number, 300)
-            process.send_signal(how)
-            assert process.wait(300) == 130
-
-    with serving() as server:
-        server.trials = [{"recipe.learning_rate": rate} for rate in (0.01, 0.02, 0.03)]
-        here = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
-        in_an_array = here | {"SLURM_ARRAY_TASK_ID": "1"}
-        stopped_after_its_first_epoch(1, here, signal.SIGHUP)  # a terminal is closed; the search is on record from here
-        stopped_after_its_first_epoch(2, in_an_array, signal.SIGUSR1, "--index", "1")  # the time is nearly up
-        assert [one["state"] for one in told(words)] == ["begun", "begun"]
-        lottery(*words, "--index", "1", env=in_an_array)
-        assert len(server.trials) == 1 and [one["state"] for one in told(words)] == ["done", "begun"]
-        lottery(*words, env=here)
-        assert set(server.runs) == {"trial0", "trial1", "trial2"} and "method: bayes" in server.searches[0]
-        for run in server.runs.values():
-            assert [row["epoch"] for row in run["history"]] == list(range(1, 61))
-            assert run["projects"] == {"lottery-sweep"} and "validation_top1" in run["history"][0]
-    found = told(words)
-    assert {one["trial"][0] for one in found} == {f"recipe.learning_rate={rate}" for rate in (0.01, 0.02, 0.03)}
-    assert [one["state"] for one in found] == ["done", "done", "done"]
-
-
-def test_of_a_search_that_the_server_leads_as_many_elements_are_submitted_as_trials_are_to_come(tmp_path, monkeypatch):
-    search_ = read(tmp_path, RANDOM | {"run_cap": 5})
-    made = tuning.create(tuning.describe(tiny(epochs=2), search_, tmp_path))
-    for element, rate, done in (("0", 0.01, True), ("4", 0.02, False)):
-        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", element)
-        home = made.begin((f"recipe.learning_rate={rate}",))
-        if done:
-            store.write_json(made_up.dense(home) / "result.json", {"validation": {"top1": 0.5}})
-    assert elements_to_submit(made, [], queued={1, 3}) == [2, 4]
-    assert elements_to_submit(made, [], queued={1, 2, 3, 4}) == []
-    monkeypatch.delenv("SLURM_ARRAY_TASK_ID")
-    store.write_json(
-        made_up.dense(made.begin(("recipe.learning_rate=0.03",))) / "result.json", {"validation": {"top1": 0.5}}
-    )
-    assert elements_to_submit(made, [], queued={1}) == [2, 4]  # two are to come, and 4 has one to go on with
-
-
-@pytest.mark.tensorflow
-def test_without_the_server_the_same_file_is_searched_here(tmp_path):
-    words = written(tmp_path, RANDOM | {"run_cap": 1}, track=Track("online"))
+def test_two_processes_share_a_search_and_one_that_was_stopped_is_gone_on_with(tmp_path):
+    words = [*written(tmp_path, BAYES | {"run_cap": 3}, track=Track("online")), "recipe.epochs=20"]
     clean = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"} | {"HOME": str(tmp_path)}
-    lottery(*words, env=clean)
-    assert [one["state"] for one in told(words)] == ["done"]
+    with started(*words, env=clean, stdout=None, stderr=None, preexec_fn=listening) as process:
+        until(lambda: [*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")], 300)
+        process.send_signal(signal.SIGHUP)  # a terminal is closed
+        assert process.wait(300) == 130
+    assert [one["state"] for one in told(words)] == ["begun"]
+    with started(*words, env=clean) as one, started(*words, env=clean) as other:
+        assert (one.wait(600), other.wait(600)) == (0, 0)
+    found = told(words)
+    assert [one["state"] for one in found] == ["done", "done", "done"]
+    for one in found:
+        assert [line["epoch"] for line in store.read_metrics(dense_of(one))] == list(range(1, 21))
 
 
-def test_a_server_may_choose_among_the_parameters_of_the_search_and_nothing_else(tmp_path):
+def test_what_an_earlier_version_left_to_a_server_is_shown(tmp_path):
+    made = tuning.create(tuning.describe(tiny(epochs=2), read(tmp_path, BAYES), tmp_path))
+    known = ["recipe.learning_rate=0.03"]
+    begun = {"trial": known, "element": "", "environment": {}}
+    store.write_json(made.root / "begun" / f"{made.root.name}-1a2b3c4d.json", begun)
+    store.write_json(made_up.dense(made.home(tuple(known))) / "result.json", {"validation": {"top1": 0.5}})
+    assert told(["tune", made.root])[0]["trial"] == known
+    assert made.choose(1) not in (made.choose(0), tuple(known))
+
+
+def test_a_search_on_record_takes_no_fields(tmp_path):
     made = tuning.create(tuning.describe(tiny(epochs=2), read(tmp_path, RANDOM), tmp_path))
-    for word in ("data.path=/elsewhere", "cluster.setup=[rm -rf .]"):
-        (line,) = lottery("tune", made.root, word, check=2).stderr.splitlines()
-        assert f"{word.partition('=')[0]}: no parameter of" in line and "recipe.learning_rate" in line
+    (line,) = lottery("tune", made.root, "data.path=/elsewhere", check=2).stderr.splitlines()
+    assert "data.path=/elsewhere: expected no fields beside" in line

@@ -16,6 +16,7 @@ from sweep import files
 from sweep.errors import Interrupted
 from sweep.experiment import END
 from sweep.experiment.point import point
+from sweep.graph import packed
 from sweep.graph.record import record as write_record
 from sweep.graph.state import epochs_left, state_of
 from sweep.work.worker import Worker
@@ -28,9 +29,10 @@ GROWN = "prune.quantiles=[0.5,0.8,0.9]"
 
 @pytest.fixture
 def record(undisturbed, tmp_path):
-    """Results of the tiny sweep as they travel."""
+    """Results of the tiny sweep as they travel, in a folder in which they go on."""
     (described,) = undisturbed.glob("*/experiment.yaml")
     write_record(read_home(str(described.parent), (), undisturbed), tmp_path / "record")
+    packed.unpack_here(tmp_path / "record")
     return tmp_path / "record"
 
 
@@ -40,10 +42,13 @@ def _without_weights(results: Path) -> None:
         (path / "checkpoint.h5").unlink(missing_ok=True)
 
 
-def test_a_record_without_its_weights_grows(tiny_file, record, tmp_path):
+def test_a_record_without_its_weights_grows(tiny_file, undisturbed, tmp_path):
     """One more quantile needs the end of the dense run, learning-rate rewinding too, a rewind point that point."""
+    (described,) = undisturbed.glob("*/experiment.yaml")
+    record = tmp_path / "record"
+    write_record(read_home(str(described.parent), (), undisturbed), record)
     grown = (tiny_file, GROWN, "prune.lr_rewind=[1ep]", "--results")
-    before = {path.parent.name: path.read_bytes() for path in trainings(record, "*/result.json")}
+    before = {path.parent.name: path.read_bytes() for path in trainings(undisturbed, "*/result.json")}
     plan = lottery("plan", *grown, record).stdout
     assert "dense-seed0: its weights at 1ep, end are not there; it will be trained again up to there" in plan
     lottery("sweep", *grown, record)
