@@ -286,14 +286,13 @@ def _nodes(home: Home) -> Found:
 @contextmanager
 def _trial(home: Home) -> Iterator[Path]:
     """Yield a file in the results root that is gone afterwards."""
+    folder = _nearest(home.root.parent)
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(
-                tempfile.NamedTemporaryFile("w", prefix=".check-", dir=_nearest(home.root.parent))
-            )
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix=".check-", dir=folder))
             print("seen", file=file, flush=True)
         except OSError as error:
-            raise Refused(f"{_nearest(home.root.parent)}: {error.strerror}; expected a folder for results that can be written "
+            raise Refused(f"{folder}: {error.strerror}; expected a folder for results that can be written "
                           "(--results)") from None  # fmt: skip
         yield Path(file.name)
 

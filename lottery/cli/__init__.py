@@ -17,7 +17,23 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
-from lottery.cli import bench, check, cluster, data, masks, plan, record, run, schema, show, tidy, tune, wandb, weights
+from lottery.cli import (
+    bench,
+    check,
+    cluster,
+    data,
+    export,
+    masks,
+    plan,
+    record,
+    run,
+    schema,
+    show,
+    tidy,
+    tune,
+    wandb,
+    weights,
+)
 from slurm.queue import Silent
 from sweep.errors import Interrupted, Refused
 from sweep.hardware import version_of
@@ -27,10 +43,11 @@ app = App(
     help="Lottery-ticket sweeps: which sparse subnetworks, rewound to which epoch, train as well as the whole network.",
     version=lambda: version_of("lottery-sweep"),
     help_format="plaintext",
-    group_commands=Group("Of the command itself", sort_key=9),
+    group_commands=Group("Options", sort_key=9),
 )
-WORK, CLUSTER, BESIDE = (
-    Group(name, sort_key=i) for i, name in enumerate(("In the order of work", "On SLURM", "Beside"))
+WORK, CLUSTER, OUT, BESIDE = (
+    Group(name, sort_key=i)
+    for i, name in enumerate(("A sweep from beginning to end", "On SLURM", "Take a ticket out", "Other commands"))
 )
 COMMANDS: dict[Group, dict[str, Any]] = {
     WORK: {
@@ -42,6 +59,7 @@ COMMANDS: dict[Group, dict[str, Any]] = {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
         "rescue": cluster.rescue_, "supervise": cluster.supervise_,
     },
+    OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export},
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
              "schema": schema.schema},
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from lottery.cli.find import RESULTS, ExperimentName, Json, Results, read_home
 from sweep import progress
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
-from sweep.graph.training import Training
+from sweep.graph.training import Line, Training
 from sweep.progress import console
 from sweep.report.best import Best
 
@@ -59,13 +60,13 @@ def evaluate(
     Example: lottery evaluate dry_run dense-seed0 --split validation
     """
     from sweep.data import open_dataset
-    from sweep.devices import Devices
+    from sweep.devices import prepare
     from sweep.export import evaluate as evaluation
 
     home, training = _chosen(experiment, words, results)
     dataset = open_dataset(home.experiment.data)
     chosen, where = evaluation.images_of(dataset, home.experiment.data, on, split)
-    found = evaluation.evaluated(home, training, dataset, chosen, Devices.found())
+    found = evaluation.evaluated(home, training, dataset, chosen, prepare())
     names = dataset.class_names
     if predictions:
         evaluation.write_predictions(predictions, found, names, chosen)
@@ -111,8 +112,11 @@ def export(
     formats.format_of(to, precision)  # before anything is loaded
     home, training = _chosen(experiment, words, results)
     dataset = open_dataset(home.experiment.data)
-    wanted = Wanted(precision, True, preprocessing, not logits, in_memory(dataset.train, 200))
-    found = formats.export(subject_of(home, training, dataset), to, wanted, in_memory(dataset.test, 100))
+    samples, checked = (
+        in_memory(part, count, dataset.image_size) for part, count in ((dataset.train, 200), (dataset.test, 100))
+    )
+    wanted = Wanted(precision, True, preprocessing, not logits, samples)
+    found = formats.export(subject_of(home, training, dataset), to, wanted, checked)
     console.print(
         f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {found.images} test images "
         f"{100 * found.agreement:.0f} % of answers as in training, outputs differ by at most {found.difference:.1e}"
@@ -135,8 +139,11 @@ def _chosen(experiment: str, words: tuple[str, ...], results: Path) -> tuple[Hom
     named = [word for word in words if "=" not in word]
     if len(named) > 1:
         raise Refused(f"{' '.join(named)}: expected one training")
-    if named:
-        return home, home.training(named[0])
-    found = _best(home)
-    console.print(f"best ticket: {found.training} ({found.outcome})")
-    return home, home.training(found.training)
+    if not named:
+        found = _best(home)
+        named = [found.training]
+        print(f"best ticket: {found.training} ({found.outcome})", file=sys.stderr)
+    training = home.training(named[0])
+    if isinstance(training, Line):
+        raise Refused(f"{named[0]}: a line between two trainings has no weights of its own; expected a training")
+    return home, training

@@ -8,6 +8,7 @@ sweep.training.schedule.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -70,6 +71,7 @@ class Dataset:
     test: Split
     mean: tuple[float, ...]  # per channel, of pixels between 0 and 1
     deviation: tuple[float, ...]
+    class_names: tuple[str, ...] = ()
 
     def for_training_only(self) -> Dataset:
         """Without the images that are only evaluated."""
@@ -125,8 +127,8 @@ def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float
     return tuple(float(m) for m in mean), tuple(float(max(d, 1e-3)) for d in deviation)
 
 
-def in_memory(name: str, data: Data, classes: int, train: Images, test: Images) -> Dataset:
-    """A data set from its training and test images."""
+def in_memory(data: Data, names: Sequence[str], train: Images, test: Images) -> Dataset:
+    """Return a data set made of training and test images; `names` are those of its classes."""
     size = train.images.shape[1]
     if data.image_size not in (0, size):
         train, test = (Images(resized(part.images, data.image_size), part.labels) for part in (train, test))
@@ -134,7 +136,9 @@ def in_memory(name: str, data: Data, classes: int, train: Images, test: Images) 
     assert isinstance(kept, Images)
     mean, deviation = pixel_statistics(kept.images)
     shape = kept.images.shape
-    return Dataset(name, classes, shape[1], shape[3], kept, validation, test, mean, deviation)
+    return Dataset(
+        data.name, len(names), shape[1], shape[3], kept, validation, test, mean, deviation, tuple(names)
+    )  # fmt: skip
 
 
 def resized(images: np.ndarray, size: int) -> np.ndarray:

@@ -55,7 +55,7 @@ def read(data: Data) -> Dataset:
         raise Refused(
             f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {SOURCES['cifar10'].wants}"
         ) from None
-    return in_memory("cifar10", data, 10, train, test)
+    return in_memory(data, CLASSES, train, test)
 
 
 @cache

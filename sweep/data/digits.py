@@ -17,4 +17,4 @@ def read(data: Data) -> Dataset:
     # the file lists its writers one after another: every fifth image spreads them over both splits
     testing = np.arange(len(labels)) % 5 == 4
     train, test = (Images(images[part], labels[part]) for part in (~testing, testing))
-    return in_memory("digits", data, 10, train, test)
+    return in_memory(data, "0123456789", train, test)

@@ -27,7 +27,9 @@ def read(data: Data) -> Dataset:
         raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")
     train, validation = hold_out(_files(root / "train", classes), data.validation)
     size = data.image_size or 224
-    return Dataset("folder", len(classes), size, 3, train, validation, _files(test, classes), MEAN, DEVIATION)
+    return Dataset(
+        "folder", len(classes), size, 3, train, validation, _files(test, classes), MEAN, DEVIATION, tuple(classes)
+    )
 
 
 def _files(folder: Path, classes: list[str]) -> Files:

@@ -32,7 +32,7 @@ def read(data: Data, classes: tuple[str, ...] = CLASSES) -> Dataset:
         if len(split.images) != len(split.labels):
             raise Refused(f"data.path: {root} has {len(split.images)} images and {len(split.labels)} labels of one "
                           "split; expected as many")  # fmt: skip
-    return in_memory(data.name, data, len(classes), train, test)
+    return in_memory(data, classes, train, test)
 
 
 def _labels(root: Path, part: str, classes: int) -> np.ndarray:

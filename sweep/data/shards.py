@@ -159,7 +159,7 @@ def read(data: Data) -> Dataset:
     """A prepared data set. With padded crops it is trained from the device's memory, as images of its own size."""
     prepared = open_prepared(place_of(data))
     train, validation = hold_out(records_of(prepared, "train"), data.validation)
-    test = records_of(prepared, "test")
+    test, names = records_of(prepared, "test"), tuple(prepared.classes)
     if data.crop == "padded":
         small = prepared.size**2 * 3 * (len(train) + len(validation) + len(test)) <= RESIDENT_BYTES
         if prepared.format != "raw" or not small or data.image_size not in (0, prepared.size):
@@ -167,9 +167,9 @@ def read(data: Data) -> Dataset:
                           f"size, and {prepared.root} has others; expected data.crop=resized")  # fmt: skip
         images, held, tested = (_in_memory(part) for part in (train, validation, test))
         mean, deviation = pixel_statistics(images.images)
-        return Dataset("shards", len(prepared.classes), prepared.size, 3, images, held, tested, mean, deviation)
+        return Dataset("shards", len(prepared.classes), prepared.size, 3, images, held, tested, mean, deviation, names)
     size = data.image_size or 224
-    return Dataset("shards", len(prepared.classes), size, 3, train, validation, test, MEAN, DEVIATION)
+    return Dataset("shards", len(prepared.classes), size, 3, train, validation, test, MEAN, DEVIATION, names)
 
 
 def _in_memory(split: Split) -> Images:

@@ -21,4 +21,4 @@ def read(data: Data) -> Dataset:
         labels = np.arange(count, dtype=np.int32) % data.classes
         return Images(patterns[labels] + half(count), labels)
 
-    return in_memory("synthetic", data, data.classes, split(data.images), split(data.images))
+    return in_memory(data, [str(i) for i in range(data.classes)], split(data.images), split(data.images))

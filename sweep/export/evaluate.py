@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import tensorflow as tf
 
 from sweep import files
 from sweep.data import Dataset, Images, Split, open_dataset
-from sweep.devices import Devices
+from sweep.data.feed import feed
+from sweep.devices import Devices, prepare
 from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.export.metrics import Predictions
 from sweep.graph.home import Home
 from sweep.graph.mask_file import final_weights
 from sweep.graph.training import Training
-from sweep.training.evaluation import Evaluation
+from sweep.training.evaluation import Evaluation, pixels
 
 SplitName = Literal["test", "validation", "train"]
 
@@ -74,9 +76,11 @@ def write_predictions(path: Path, found: Predictions, names: Sequence[str], spli
             )
 
 
-def in_memory(split: Split, most: int) -> np.ndarray:
-    """Return up to `most` images of a split, spread over it: uint8 [images, size, size, channels]."""
+def in_memory(split: Split, most: int, size: int) -> np.ndarray:
+    """Return up to `most` images of a split, spread over it, as an evaluation sees them: uint8 [n, size, size, c]."""
     chosen = split.take(np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).astype(int)))
-    if not isinstance(chosen, Images):
-        raise Refused("export: needs some images of the data set in memory; expected cifar10, digits or synthetic")
-    return chosen.images
+    if isinstance(chosen, Images):
+        return chosen.images
+    order = np.arange(len(chosen), dtype=np.int32)[None]
+    batch = next(iter(feed(chosen, prepare(), size).batches(order, None)))
+    return np.asarray(tf.cast(tf.round(tf.cast(pixels(batch, size)[0], tf.float32)), tf.uint8))

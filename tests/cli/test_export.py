@@ -47,8 +47,8 @@ def test_an_evaluation_gives_the_recorded_accuracy(dry_run, best, split, tmp_pat
 
 
 def test_an_experiment_alone_means_its_best_ticket(dry_run, best):
-    said = lottery("evaluate", dry_run / "dry_run").stdout
-    assert f"best ticket: {best['training']}" in said and "calibration error" in said
+    done = lottery("evaluate", dry_run / "dry_run")
+    assert f"best ticket: {best['training']}" in done.stderr and "calibration error" in done.stdout
 
 
 def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path):
