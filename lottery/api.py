@@ -86,15 +86,15 @@ class Sweep:
 
     def status(self) -> Table:
         """Where every training stands: from files, and from SLURM where it was submitted."""
-        return _table(status.standing_of(self.home).tasks)
+        return _frame(status.standing_of(self.home).tasks)
 
     def results(self) -> Table:
         """The rows of results.csv: one per training, finished or not."""
-        return _table(collect(self.home))
+        return _frame(collect(self.home))
 
     def verdicts(self, margin: float = MARGIN) -> Table:
         """Of every ticket: accuracy, difference to the dense network, whether it wins."""
-        return _table([_flat(one) for one in self.findings(margin).verdicts])
+        return _frame([_row_of(one) for one in self.findings(margin).verdicts])
 
     def answer(self, margin: float = MARGIN) -> str:
         """Return the verdict in a sentence or two."""
@@ -125,7 +125,7 @@ class Sweep:
         return self.home
 
 
-def _flat(one: Verdict) -> dict[str, Any]:
+def _row_of(one: Verdict) -> dict[str, Any]:
     """A verdict as one row: means with their intervals beside them."""
     out = asdict(one) | {"accuracy": one.accuracy.mean, "seeds": one.accuracy.seeds}
     compared = {"difference": one.difference, **{f"against_{kind}": found for kind, found in one.controls.items()}}
@@ -136,7 +136,7 @@ def _flat(one: Verdict) -> dict[str, Any]:
     return out
 
 
-def _table(rows: Sequence[Any]) -> Table:
+def _frame(rows: Sequence[Any]) -> Table:
     plain = [row if isinstance(row, dict) else asdict(row) for row in rows]
     try:
         import pandas

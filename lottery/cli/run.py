@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -52,7 +51,7 @@ def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) ->
     home = open_home(str(SHIPPED / "dry_run.yaml"), overrides, results)
     console.print(method(home))
     # on a GPU a second process would start for longer than all the tickets take
-    status = _sweep(home, Local(jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))), quiet=False)
+    status = _run(home, Local(jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))), quiet=False)
     if status == 0:
         console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
         chain = sbatch.chain(home.experiment, home.root, home.graph.trainings)
@@ -83,7 +82,7 @@ def train(
     described = read_home(experiment, overrides, results)
     named = [described.training(word) for word in words if "=" not in word]
     try:
-        _described(experiment, overrides, results, devices)
+        _refuse_unfit(described, devices)
     except Refused as error:
         if not (named and restarts is not None):
             raise
@@ -144,37 +143,54 @@ def sweep(
     if on != "slurm" and (wait or dry_run):
         raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
 
+    described = read_home(experiment, overrides, results)
+    if dry_run:
+        scripts(described, arrays.preview(described))
+        return 0
+    if on == "slurm":
+        preflight.refuse_what_cannot_work(described)
+        _say_settings_stay(described)
+    elif not take_over:
+        arrays.refuse_live(described)
+
     def opened() -> Home:
-        _check_data(_described(experiment, overrides, results, devices))
+        _refuse_unfit(described, devices)
+        _check_data(described)
         home = open_home(experiment, overrides, results)
         if not quiet:
             console.print(method(home))
         return home
 
-    if on != "slurm" and not take_over:
-        arrays.refuse_live(read_home(experiment, overrides, results))
     if on == "local":
-        return _sweep(opened(), Local(jobs, devices, quiet, per_gpu), quiet)
+        return _run(opened(), Local(jobs, devices, quiet, per_gpu), quiet)
     if on == "mpi":
         with world() as ranks:
-            return _sweep(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
-    if dry_run:
-        home = read_home(experiment, overrides, results)
-        scripts(home, arrays.preview(home))
-        return 0
-    described = read_home(experiment, overrides, results)
-    preflight.refuse_what_cannot_work(described)
-    _say_settings_stay(described)
-    return _submitted(opened(), Slurm(wait, quiet), quiet)
+            return _run(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
+    home = opened()
+    if former := earlier_plan(home):
+        console.print(f"of an earlier plan of this experiment {len(former)} trainings still wait or run "
+                      f"({', '.join(former[:3])}{', …' if len(former) > 3 else ''}); "
+                      f"{command('cancel', home.root, '--earlier')} ends them")  # fmt: skip
+    status = _run(home, Slurm(wait, quiet), quiet, report=wait)  # else the last job of the chain writes it
+    if not (wait or quiet):
+        console.print(f"follow it: {command('status', home.root, '--watch')}")
+    return status
 
 
-def _described(experiment: str, overrides: tuple[str, ...], results: Path, devices: int = 0) -> Home:
-    """The experiment, its data looked for. Nothing is written: what else may be refused comes before open_home."""
-    home = read_home(experiment, overrides, results)
+def _run(home: Home, backend: Backend, quiet: bool, report: bool = True) -> int:
+    """Train what is missing, say what failed, write the report; return the exit status."""
+    Runs(home.pool).refuse_replaced(*home.graph)
+    status = failed(backend.run(home))  # said first: the report may fail for the same reason
+    if report:
+        show.write_and_list(home, quiet)
+    return status
+
+
+def _refuse_unfit(home: Home, devices: int) -> None:
+    """Refuse devices that cannot share a batch and data that is not there, before anything is written."""
     if devices:
         groups_of(home.experiment.recipe, devices)
     refuse_absent(home.experiment.data)
-    return home
 
 
 def _say_settings_stay(home: Home) -> None:
@@ -201,25 +217,3 @@ def _check_data(home: Home) -> None:
     if data.name == "folder" and (others := left_out(place_of(data))):
         named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
         console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")
-
-
-def _submitted(home: Home, slurm: Slurm, quiet: bool) -> int:
-    """On SLURM the last job of the chain writes the report."""
-    Runs(home.pool).refuse_replaced(*home.graph)
-    if former := earlier_plan(home):
-        console.print(f"of an earlier plan of this experiment {len(former)} trainings still wait or run "
-                      f"({', '.join(former[:3])}{', …' if len(former) > 3 else ''}); "
-                      f"{command('cancel', home.root, '--earlier')} ends them")  # fmt: skip
-    status = failed(slurm.run(home))
-    if slurm.wait:
-        show.write_and_list(home, quiet)
-    elif not quiet:
-        console.print(f"follow it: {command('status', home.root, '--watch')}")
-    return status
-
-
-def _sweep(home: Home, backend: Backend, quiet: bool) -> int:
-    Runs(home.pool).refuse_replaced(*home.graph)
-    status = failed(backend.run(home))  # said first: the report may fail for the same reason
-    show.write_and_list(home, quiet)
-    return status

@@ -138,7 +138,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
 
 def render_findings(found: Findings) -> str:
     """Return what was found as the terminal shows it."""
-    rows, method = found.rows, found.several_methods
+    rows, method = found.rows, len({one.method for one in found.verdicts}) > 1
     head = ("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
     table = Table(*(("method",) if method else ()), *head)
     for one in found.verdicts:

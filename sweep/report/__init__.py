@@ -16,14 +16,13 @@ from sweep.report.verdict import MARGIN, rule
 from sweep.tracking.dashboard import FIGURES
 
 
-def write_report(home: Home, margin: float = MARGIN, folder: Path | None = None) -> list[Path]:
-    """Write all files of the report, in its own folder or another, and return their paths, the page first; for an
-    unfinished sweep, of what is there."""
-    return write_findings(home, findings(home, margin), folder)
+def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
+    """Write all files of the report, of an unfinished sweep with what is there; return their paths, the page first."""
+    return write_findings(home, findings(home, margin))
 
 
 def write_findings(home: Home, found: Findings, folder: Path | None = None) -> list[Path]:
-    """Write the report of what was found, and return the paths of its files, the page first."""
+    """Write the report of what was found, in its own folder or another; return its paths, the page first."""
     folder = folder or home.report
     folder.mkdir(parents=True, exist_ok=True)
     table, paper = folder / "results.csv", folder / "results.tex"

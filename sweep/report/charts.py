@@ -42,8 +42,8 @@ IDS = {"accuracy": "curves", "heatmap": "grid"}  # of their places on the page, 
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
-def charts(home: Home, rows: list[Row]) -> dict[str, Any]:
-    """Vega-Lite specifications by the id of their place."""
+def specifications(home: Home, rows: list[Row]) -> dict[str, Any]:
+    """Return the charts of the page as Vega-Lite specifications, by the id of their place."""
     found = figures.charts(home, rows, page=True) | {"learning": learning(home), "layers": layers(home)}
     if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves say it all
         found |= {"heatmap": None, "differences": None}

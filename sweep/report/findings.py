@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from statistics import mean
 
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, collect, results_of, unsealed_results
 from sweep.graph.state import State, states
 from sweep.report import words
-from sweep.report.verdict import DECIDED, MARGIN, Verdict, rule, verdicts
+from sweep.report.intervals import dense_of
+from sweep.report.verdict import DECIDED, MARGIN, Verdict, power, rule, verdicts
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,18 @@ class Findings:
     @property
     def answer(self) -> str:
         """What the experiment asked for, in a sentence or two."""
-        return words.lead(self.rows, self.verdicts, self.margin, words.steps_of(self.results))
+        return words.lead(self.rows, self.verdicts, self.margin, self._steps)
 
     @property
     def doubts(self) -> list[str]:
-        """What a reader must know beside the answer: the experiment's note, and what stands against the answer."""
-        return [*self.noted, *words.doubts(self.verdicts, self.states)]
+        """What a reader must know beside the answer: the experiment's note, controls that did better, trainings that
+        failed or are missing."""
+        counts = Counter(state.state for state in self.states if state.state not in ("done", "skipped"))
+        failed, count = counts.pop("failed", 0), len(self.states)
+        each = ", ".join(f"{n} {word}" for word, n in counts.items())
+        lost = f"{failed} of {count} trainings failed." if failed else ""
+        missing = f"Unfinished: {counts.total()} of {count} trainings are missing ({each})." if counts else ""
+        return [*self.noted, *filter(None, (words.beaten(self.verdicts), lost, missing))]
 
     @property
     def noted(self) -> list[str]:
@@ -42,17 +51,25 @@ class Findings:
     @property
     def circumstances(self) -> list[str]:
         """What the answer is measured by: the dense network, the test images, the number of seeds."""
-        return words.circumstances(self.rows, self.results, self.margin)
+        dense = [*dense_of(self.rows).values()]
+        numbers = {number for result in self.results.values() if (number := result.get("test_images"))}
+        images = max(numbers) if len(numbers) == 1 else 0
+        said = "No dense run yet."
+        if dense:
+            said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
+            said += f" {words.noise(mean(dense), images)}" if images else ""
+        gained, shown = words.later(self.rows, images, self._steps), power(self.rows, self.margin)
+        return [*filter(None, (said, gained, shown))]
+
+    @property
+    def _steps(self) -> int:
+        """Steps of an epoch; 0 where nothing is trained."""
+        return max((result["steps_per_epoch"] for result in self.results.values()), default=0)
 
     @property
     def rule(self) -> str:
         """The rule behind the verdicts; empty where there are none."""
         return rule(self.margin) if self.verdicts else ""
-
-    @property
-    def several_methods(self) -> bool:
-        """Whether tickets of more than one method were compared, so that each is to be named."""
-        return len({one.method for one in self.verdicts}) > 1
 
 
 def findings(home: Home, margin: float = MARGIN) -> Findings:

@@ -78,7 +78,7 @@ def compared(
 
 
 def paired(
-    differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named] = ()
+    differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named]
 ) -> dict[Named, Estimate]:
     """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities.
 
@@ -92,7 +92,7 @@ def paired(
 
 
 def from_dense(
-    groups: Mapping[Named, Sequence[Row]], dense: Mapping[int, float], failed: Collection[Named] = ()
+    groups: Mapping[Named, Sequence[Row]], dense: Mapping[int, float], failed: Collection[Named]
 ) -> dict[Named, Estimate]:
     """Return the mean difference of each group of measured trainings from the dense runs of its seeds."""
     differences = {name: minus(accuracies(group), dense) for name, group in groups.items()}

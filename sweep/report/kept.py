@@ -30,7 +30,7 @@ def masks_of(home: Home) -> list[Mask]:
 
 def kept(home: Home) -> Kept:
     """By the masks that are there; by what an earlier report wrote down where they are not."""
-    noted = _noted(home.report / NAME)
+    noted = _counted_before(home.report / NAME)
     found = Kept(noted["weights"])
     for mask in masks_of(home):
         if home.mask(mask).exists():
@@ -43,7 +43,7 @@ def kept(home: Home) -> Kept:
     return found
 
 
-def _noted(path: Path) -> dict[str, dict[str, Any]]:
+def _counted_before(path: Path) -> dict[str, dict[str, Any]]:
     noted = files.read_json_if_there(path, {"weights": {}, "kept": {}}) or {"weights": {}, "kept": {}}
     weights = dict.fromkeys(noted["weights"], files.COUNT)
     files.checked(noted["weights"], weights, path, "weights")

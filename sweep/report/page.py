@@ -22,7 +22,7 @@ from sweep.graph.training import Mask
 from sweep.hardware import UNKNOWN, version_of
 from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
-from sweep.report.charts import charts
+from sweep.report.charts import specifications
 from sweep.report.curves import NAMES
 from sweep.report.findings import Findings
 from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
@@ -47,7 +47,11 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
     """Write the page of a sweep and return its path; of an unfinished one, what is there and what is missing."""
     from jinja2 import Environment, StrictUndefined
 
-    experiment, drawn, kinds = home.experiment, charts(home, found.rows), grouped(found.states, lambda one: one.state)
+    experiment, drawn, kinds = (
+        home.experiment,
+        specifications(home, found.rows),
+        grouped(found.states, lambda one: one.state),
+    )
     masks = [mask for mask in made(home) if home.mask(mask).exists()]
     page = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -80,7 +84,7 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         folder=shlex.quote(str(home.root)),
         # a record does not say where they were
         path=" data.path=PATH" if SOURCES[experiment.data.name].wants and not experiment.data.path else "",
-        circumstances=_circumstances(found.results),
+        circumstances=_obtained(found.results),
         versions=", ".join(f"{name} {version_of(name)}" for name in VERSIONS),
         python=platform.python_version(),
         changed=experiment_file.dump_changes(experiment),
@@ -114,7 +118,7 @@ def _verdicts(found: list[Verdict]) -> Lines:
             "test accuracy": _unbroken(one.accuracy),
             "verdict": one.outcome,
             "p, corrected": chance(one.p),
-            "against dense": _reason(one),
+            "against dense": _unbroken_reason(one),
             **({"held against": ", ".join(one.controls) or "–"} if held else {}),
         }
         for one in found
@@ -213,7 +217,7 @@ def _speed(home: Home) -> list[str]:
     return [f"Median speed {speed:,.0f} images/s; share of the time spent waiting for data: {wait:.1%}."]
 
 
-def _circumstances(results: Results) -> str:
+def _obtained(results: Results) -> str:
     """When, on what and with which code the results were obtained, as far as they say."""
     there = results.values()
     known = {name: sorted({one[name] for one in there if one.get(name) not in (None, "", UNKNOWN)}) for name in
@@ -235,7 +239,7 @@ def _unbroken(figure: Estimate | str) -> str:
     return str(figure).replace(" ", "\u00a0")
 
 
-def _reason(one: Verdict) -> str:
+def _unbroken_reason(one: Verdict) -> str:
     """Its figures on one line; why it failed is a sentence."""
     figures, *why = one.reason.split("; ") if one.difference and one.outcome != "failed" else ("", one.reason)
     return "; ".join(filter(None, (_unbroken(figures), *why)))

@@ -222,15 +222,13 @@ def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten
 def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     """What the seeds of a sweep can show at all; before anything was measured, with an assumed spread."""
     rows = list(rows)
-    keys = {(*row.level, row.rewind) for row in rows if row.kind == "ticket"}
-    seeds = len({row.seed for row in rows if row.kind == "dense"})
-    if not keys:
+    dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
+    count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
+    if not count:
         return ""
-    dense, (tickets, _) = dense_of(rows), _tickets(rows)
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
-    deviation, count = measured or SPREAD, len(keys)
-    how = "measured" if measured else "assumed"
-    said = f"Differences spread by {100 * deviation:.2f} points ({how}). "
+    deviation = measured or SPREAD
+    said = f"Differences spread by {100 * deviation:.2f} points ({'measured' if measured else 'assumed'}). "
     if seeds < SEEDS:
         said += f"{seeds} seed{'s' if seeds > 1 else ''} can show nothing; "
     else:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from statistics import mean
 
 from sweep.experiment.point import in_order
-from sweep.graph.results import Results, Row
-from sweep.graph.state import State
+from sweep.graph.results import Row
 from sweep.report.intervals import density_of, grouped, top1
 from sweep.report.rewinding import gained
 from sweep.report.stability import stability
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict, power
+from sweep.report.verdict import DOUBTS, MARGIN, Verdict
 
 
 def chance(p: float | None) -> str:
@@ -110,35 +109,6 @@ def beaten(found: Sequence[Verdict]) -> str:
         f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
         f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
     )
-
-
-def doubts(found: Sequence[Verdict], where: Sequence[State]) -> list[str]:
-    """What stands against the answer: controls that did better, trainings that failed or are missing."""
-    counts = Counter(state.state for state in where if state.state not in ("done", "skipped"))
-    failed = counts.pop("failed", 0)
-    each = ", ".join(f"{n} {word}" for word, n in counts.items())
-    missing = f"Unfinished: {counts.total()} of {len(where)} trainings are missing ({each})." if counts else ""
-    lost = f"{failed} of {len(where)} trainings failed." if failed else ""
-    return [said for said in (beaten(found), lost, missing) if said]
-
-
-def circumstances(rows: Iterable[Row], results: Results, margin: float) -> list[str]:
-    """What the answer is measured by: the dense network, the test images, the number of seeds."""
-    rows = list(rows)
-    dense = [row.test_top1 for row in rows if row.kind == "dense" and row.test_top1 is not None]
-    numbers = {number for result in results.values() if (number := result.get("test_images"))}
-    images = max(numbers) if len(numbers) == 1 else 0
-    said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}." if dense else ""
-    if dense and images:
-        said += f" {noise(mean(dense), images)}"
-    return [
-        one for one in (said or "No dense run yet.", later(rows, images, steps_of(results)), power(rows, margin)) if one
-    ]
-
-
-def steps_of(results: Results) -> int:
-    """Of an epoch; 0 where nothing is trained."""
-    return max((result["steps_per_epoch"] for result in results.values()), default=0)
 
 
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
