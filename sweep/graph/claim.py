@@ -186,7 +186,7 @@ def _touched(folder: Path) -> float:
 
 
 def alive(pid: int) -> bool:
-    """Of a process of this machine."""
+    """Whether a process of this machine lives."""
     return bool(_born(pid))
 
 
