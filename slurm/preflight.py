@@ -136,7 +136,7 @@ def _disk(home: Home) -> Found:
 
 
 def needed_bytes(home: Home) -> int:
-    """Return what is needed on disk: snapshots of dense runs, final weights of tickets, a checkpoint of all that run."""
+    """Return what the disk must hold: snapshots of dense runs, final weights of tickets, checkpoints of what runs."""
     from models import build
 
     model, data = home.experiment.model, home.experiment.data
