@@ -52,7 +52,7 @@ def put_on_record(home: Home, job: Job, id_: str, turn: int = 0) -> None:
 
 
 def submitted(home: Home) -> list[Submitted]:
-    """Of all experiments."""
+    """Return the jobs on record, of all experiments of the results root."""
     path = path_of(home)
     return [files.as_record(line, Submitted, path) for line in files.read_lines(path)]
 

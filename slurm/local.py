@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -79,8 +79,7 @@ class Local:
                 while ready.waiting and not stop.requested:
                     crew.hand_out(ready)
                     course.look(sum(bool(member.task) for member in crew.members))
-                    for member in crew.answered():
-                        task, answer = member.task, crew.answer(member)
+                    for member, task, answer in crew.answers():
                         if answer in (DIED, TAKEN) and stop.requested:  # asked to stop as well, it has saved itself
                             continue
                         if answer == TAKEN:
@@ -88,10 +87,11 @@ class Local:
                         if answer == DIED:
                             crew.replace(member)
                             deaths[task] += 1
-                            if deaths[task] > (self.restarts or 0):
-                                answer = record_failure(ready.home, task, DIED)
-                        if isinstance(answer, Failure | None):
-                            ready.end(task, answer, time.monotonic() - member.began)
+                        seconds = time.monotonic() - member.began
+                        if answer == DIED and deaths[task] > (self.restarts or 0):
+                            ready.end(task, record_failure(ready.home, task, DIED), seconds)
+                        elif isinstance(answer, Failure | None):
+                            ready.end(task, answer, seconds)
                         else:
                             ready.again(task, "" if answer == DIED else str(answer))
             finally:
@@ -138,23 +138,16 @@ class _Crew:
             with suppress(ConnectionError):  # it died just now: seen when its answer is read
                 member.pipe.send(task)
 
-    def answered(self) -> list[_Member]:
-        """Members that have something to say, after a moment."""
-        busy = [member for member in self.members if member.task]
-        if not busy:
-            time.sleep(PAUSE_SECONDS)
-            return []
-        said = wait([member.pipe for member in busy], timeout=PAUSE_SECONDS)
-        return [member for member in busy if member.pipe in said]
-
-    def answer(self, member: _Member) -> Failure | Busy | str | None:
-        """A failure, none, or why there is neither."""
-        try:
-            found: Failure | Busy | str | None = member.pipe.recv()
-        except (EOFError, ConnectionError):
-            return DIED
-        member.task = ""
-        return found
+    def answers(self) -> Iterator[tuple[_Member, str, Failure | Busy | str | None]]:
+        """Yield, after a moment, members that have ended a task: a failure, none, or why there is neither."""
+        busy = {member.pipe: member for member in self.members if member.task}
+        for pipe in wait(list(busy), PAUSE_SECONDS):
+            member = busy[pipe]  # type: ignore[index]  # only pipes are waited for
+            task, member.task = member.task, ""
+            try:
+                yield member, task, member.pipe.recv()
+            except (EOFError, ConnectionError):
+                yield member, task, DIED
 
     def replace(self, member: _Member) -> _Member:
         self.members[self.members.index(member)] = new = self._start(member.place)

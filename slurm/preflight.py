@@ -136,7 +136,7 @@ def _disk(home: Home) -> Found:
 
 
 def needed_bytes(home: Home) -> int:
-    """Of a dense run its snapshots, of a ticket its final weights; of all that train at a time a checkpoint."""
+    """Return what the disk must hold: snapshots of dense runs, final weights of tickets, checkpoints of what runs."""
     from models import build
 
     model, data = home.experiment.model, home.experiment.data

@@ -61,7 +61,7 @@ def _linked(beside: Path, path: Path) -> bool:
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """Of a full disk, which file: the system does not say that, and HDF5 says it in a page of its own words."""
+    """Return an error of a full disk with the file: the system does not say it, and HDF5 in a page of its own words."""
     return OSError(error.errno, os.strerror(error.errno), str(path)) if error.errno in FULL else error
 
 
@@ -126,7 +126,7 @@ def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
 
 
 def read_json_if_there(path: Path, shape: Shape | None = None) -> dict[str, Any] | None:
-    """None where there is no such file, or no longer: others may remove it while it is looked for."""
+    """Return a JSON object, or None where there is no such file: others may remove it while it is looked for."""
     try:
         return read_json(path, shape)
     except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +209,7 @@ def write_arrays(
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> str:
-    """Of names, shapes, types and bytes, in any order of the names."""
+    """Return the checksum of names, shapes, types and bytes, in any order of the names."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

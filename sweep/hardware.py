@@ -22,7 +22,7 @@ def hardware() -> str:
 
 
 def gpu_name() -> str:
-    """Of the first visible GPU, as its driver calls it; empty where there is none."""
+    """Return the first visible GPU as its driver calls it; empty where there is none."""
     return _asked("name").partition("\n")[0].strip()
 
 
@@ -35,7 +35,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_ids() -> list[str]:
-    """The same by what tells them from all others of the machine: inside a job each is number 0."""
+    """Return the UUIDs of the GPUs this process may use: inside a job each is number 0."""
     names = visible_gpus()
     known = [line.strip() for line in _asked("uuid").splitlines()] if names else []
     return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in map(str.strip, names)]
@@ -50,7 +50,7 @@ def circumstances() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Of the checkout that this runs from, `-dirty` where it was changed; of a copy, what its file COMMIT says."""
+    """Return the commit of this checkout, `-dirty` where it was changed; of a copy, what its file COMMIT says."""
     here = Path(__file__).parents[1]
     if not (here / ".git").exists():
         noted = here / "COMMIT"
@@ -59,7 +59,7 @@ def commit() -> str:
 
 
 def version_of(package: str) -> str:
-    """Of an installed package; a result does not fail because the code was only copied somewhere."""
+    """Return the version of a package; a result does not fail because the code was only copied somewhere."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -60,7 +60,7 @@ class Work:
         self.began = time.monotonic()
 
     def one_more(self) -> None:
-        """Of units that are alike and counted."""
+        """Report one more unit of those that are counted."""
         self.at(self.done + 1)
 
     def at(self, done: float, note: str = "") -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from slurm.status import standing_of
@@ -92,16 +93,11 @@ def trainings(results: Path, pattern: str) -> list[Path]:
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
     """The process and all that descend from it, also those that have a session of their own (MPI's ranks)."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # gone in the meantime
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    family = {process.pid}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    for pid in family:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(process.pid)
+        for one in [first, *first.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):  # gone in the meantime
+                one.kill()
     process.wait()
 
 

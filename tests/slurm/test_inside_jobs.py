@@ -10,6 +10,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from slurm import jobs
@@ -120,12 +121,10 @@ def test_an_element_that_is_killed_goes_on_with_the_rest(slurm, tmp_path):
     file, home = sleeping(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=made_up.points(0))
     submit(file, home)
     until(lambda: len(ran(home)) >= 2, 60)
-    words = [b"pretend.py", b"train", str(home.root).encode()]
-    (work,) = [
-        path for path in Path("/proc").glob("[0-9]*/cmdline")
-        if all(word in path.read_bytes() for word in words) and b"supervise" not in path.read_bytes()
-    ]  # fmt: skip
-    os.kill(int(work.parent.name), signal.SIGKILL)
+    words, lines = ("pretend.py", "train", str(home.root)), psutil.process_iter(["cmdline"])
+    commands = {process: " ".join(process.info["cmdline"] or ()) for process in lines}
+    (work,) = [one for one, line in commands.items() if all(word in line for word in words) and "supervise" not in line]
+    work.kill()
     until(lambda: not slurm.queue(), 120)
     lines = ran(home)
     assert sorted(line["cell"] for line in lines) == sorted(made_up.tickets(home)), "what was done was not done again"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from contextlib import suppress
-from pathlib import Path
+
+import psutil
 
 from slurm import jobs, queue, rescue
 from slurm.rescue import TURNS
@@ -25,14 +24,13 @@ def running(home, task: str) -> str:
 
 def kill_all(number: str) -> int:
     """Every process of a job, its batch process and supervisor too: SLURM calls that failed, and forgets it."""
-    killed = 0
     array, _, element = number.partition("_")
-    own = {f"SLURM_ARRAY_JOB_ID={array}", f"SLURM_ARRAY_TASK_ID={element}"} if element else {f"SLURM_JOB_ID={array}"}
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
-            if own <= words and (process / "comm").read_text().strip() != "slurmstepd":
-                os.kill(int(process.name), signal.SIGKILL)
+    own = {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": element} if element else {"SLURM_JOB_ID": array}
+    killed = 0
+    for process in psutil.process_iter(["environ", "name"]):
+        if own.items() <= (process.info["environ"] or {}).items() and process.info["name"] != "slurmstepd":
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
                 killed += 1
     return killed
 
