@@ -26,7 +26,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
             text = f.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected an experiment file") from None
-    except ValueError as error:
+    except ValueError as error:  # not UTF-8
         raise Refused(f"{path}: not YAML: {cut(str(error))}") from None
     given = [_parsed(override) for override in overrides]
     try:

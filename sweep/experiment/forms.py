@@ -12,10 +12,11 @@ Reads = Callable[[Any], Any] | None
 
 
 class Mistake(Refused, ValueError):
-    """A value that cannot be used, as an error that pydantic collects."""
+    """A value that cannot be used, and what would be right, as an error that pydantic collects."""
 
-    def __init__(self, received: object, right: str) -> None:
-        super().__init__(f"received {brief(received)}, expected {right}")
+    def __str__(self) -> str:
+        received, right = self.args
+        return f"received {brief(received)}, expected {right}"
 
 
 class Form:

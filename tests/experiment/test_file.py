@@ -283,7 +283,7 @@ REFUSED_OVERRIDES = {
         "cluster.warning_seconds: received 86400, expected a whole number, at least 1, at most 65535",
     ),
     "a path of two lines": ('data.path="a\\nb"', "data.path: received 'a\\nb', expected one line of text"),
-    "a project without end": ('track.project="a\\0b"', "track.project: received 'a\\x00b', expected one line of text"),
+    "a project without end": ('track.project="a\\0b"', "track.project: received 'a\\x00b', expected the name of a"),
     "scored after the end": (
         "prune.methods=[magnitude@400ep]",
         "prune.methods: received ['magnitude@400ep'], expected points of training before epoch 4",
