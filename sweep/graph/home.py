@@ -108,11 +108,14 @@ class Home:
             return "to come"
         if self.snapshot(training, at).exists():
             return "there"
-        if training.recipe.stop_at and at != END:
-            lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
-            if lines and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps:
-                return "never"
-        return "lost"
+        steps, ended = steps_per_epoch(folder), self.last_epoch(training)
+        early = ended < training.recipe.epochs and at != END
+        return "never" if early and at.step(steps, training.recipe.epochs) > ended * steps else "lost"
+
+    def last_epoch(self, training: Task) -> int:
+        """Return the epoch after which a finished training ended: with recipe.stop_at perhaps not the recipe's last."""
+        lines = files.read_metrics(self.folder(training)) if training.recipe.stop_at else []
+        return lines[-1]["epoch"] if lines else training.recipe.epochs
 
     def starts(self, training: Task) -> list[Path]:
         """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
