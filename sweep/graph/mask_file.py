@@ -52,10 +52,6 @@ def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights,
     return read_weights(home.snapshot(training, at))
 
 
-def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dict[str, Any]]:
-    return weights_at(home, training, END)
-
-
 class Scorer(Protocol):
     """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
     it, and gradients of that on a device."""
