@@ -219,7 +219,8 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     described = root / "experiment.yaml"
     try:
         before = _described(described) if described.exists() else None
-        if before and _other_images(before, experiment) and any(map(Home(root, before).done, graph_of(before))):
+        other = before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing
+        if before and other and any(map(Home(root, before).done, graph_of(before))):
             raise Refused(
                 f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
                 f"before {before.data.listing}); put them back, or give the experiment another name"
@@ -238,10 +239,6 @@ def _dropped(before: Home, now: Experiment) -> int:
     """How many trainings were done that an experiment asked for and does not any more."""
     wanted = {training.name for training in graph_of(now)}
     return sum(training.name not in wanted and before.done(training) for training in before.graph)
-
-
-def _other_images(before: Experiment, now: Experiment) -> bool:
-    return before.data.name == now.data.name and before.data.listing != now.data.listing
 
 
 def _described(path: Path) -> Experiment:

@@ -50,11 +50,8 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (place / "checkpoint.h5").exists():
         return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)
-    return State(task, "waiting", epoch, f"done, but its weights at {_words(lacking)} are not there" if lacking else "")
-
-
-def _words(points: Sequence[Point]) -> str:
-    return ", ".join(in_order(map(str, points)))
+    points = ", ".join(in_order(map(str, lacking)))
+    return State(task, "waiting", epoch, f"done, but its weights at {points} are not there" if lacking else "")
 
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
