@@ -67,7 +67,7 @@ class Program:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the images it trains on and evaluates."""
+        """The fingerprint of the images that it trains on and evaluates."""
         return fingerprint(self.dataset, self.data)
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ class Worker:
         commit()  # as it is now, when this code was loaded; results say it later
 
     def program(self, training: Task) -> Program:
-        """The program that trains it."""
+        """Return the program of a task, compiled for the first that needs it."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
             compiled = keep_compiled(self.home.pool)
@@ -87,11 +87,11 @@ class Worker:
         return self._program[1]
 
     def network(self, training: Task) -> Network:
-        """The network of a training."""
+        """Return the network of a training."""
         return self.program(training).network
 
     def gradients(self, training: Task, weights: Weights) -> Gradients:
-        """Gradients of a training's network on its data, for scores."""
+        """Return the gradients of a training's network on its data, which scores look at."""
         from sweep.training.gradients import DeviceGradients
 
         return DeviceGradients(self.program(training), weights, training.seed)
