@@ -227,10 +227,6 @@ class Line(_Task):
         return self.one.recipe
 
     @property
-    def seed(self) -> int:
-        return self.one.seed
-
-    @property
     def begin(self) -> Point:
         return self.one.begin
 

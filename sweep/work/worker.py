@@ -23,7 +23,7 @@ from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.mask_file import can_make
 from sweep.graph.runs import Runs
-from sweep.graph.training import Line, Task
+from sweep.graph.training import Line, Task, Training
 from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
 from sweep.pruning.scores import Gradients
@@ -86,11 +86,11 @@ class Worker:
             self._program = key, program
         return self._program[1]
 
-    def network(self, training: Task) -> Network:
+    def network(self, training: Training) -> Network:
         """Return the network of a training."""
         return self.program(training).network
 
-    def gradients(self, training: Task, weights: Weights) -> Gradients:
+    def gradients(self, training: Training, weights: Weights) -> Gradients:
         """Return the gradients of a training's network on its data, which scores look at."""
         from sweep.training.gradients import DeviceGradients
 
