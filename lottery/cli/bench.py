@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import product
@@ -59,7 +59,7 @@ def step(
     Of --model, --size, --batch and --precision several may be given; every combination is measured.
     Example: lottery bench step --mask --size 32 --batch 64 128
     """
-    _refuse_none(rounds, steps)
+    _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
     cases = [made_up(*case, width, layers, steps) for case in product(model, size, batch, precision)]
     from sweep.bench.roofline import measured
     from sweep.bench.step import time_steps
@@ -103,7 +103,7 @@ def scaling(
     More devices than there are become logical ones of the first: a check that it works, not of speed.
     Example: lottery bench scaling --devices 4
     """
-    _refuse_none(rounds, steps)
+    _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
     made_up(model, size, batch, precision, width, "auto", steps)  # refuses what makes no sense before TensorFlow starts
     from sweep.bench.scaling import scale
     from sweep.devices import prepare
@@ -151,9 +151,7 @@ def input_(
     kind: Literal["shards", "folder"] = "shards" if (Path(data) / DESCRIPTION).is_file() else "folder"
     source = Data(kind, path=data, cache=cache, image_size=size, flip=True)
     place_of(source)
-    for name, value in (("--seconds", seconds), ("--rate", rate), ("--batch", batch)):
-        if value <= 0:
-            raise Refused(f"{name}: received {value}, expected more than 0")
+    _refuse_none("expected more than 0", seconds=seconds, rate=rate, batch=batch)
     from sweep.bench.feeding import measure
     from sweep.devices import prepare
 
@@ -188,91 +186,71 @@ def packing_(
     """
     asked, _ = find(experiment, overrides, results)
     refuse_absent(asked.data)
-    for name, value in (("--seconds", seconds), *(("--per-gpu", count) for count in per_gpu)):
-        if value <= 0:
-            raise Refused(f"{name}: received {value}, expected more than 0")
+    _refuse_none("expected more than 0", seconds=seconds, per_gpu=min(per_gpu, default=0))
     rows: list[Packing] = []
     with Work("packing", len(set(per_gpu)), quiet=json_) as work:
         for count in sorted(set(per_gpu)):
             work.at(len(rows), f"{count} at a time")
             rows.append(pack(asked, results, count, seconds))
             path = packing.put_on_record(results, rows[-1:])  # at once: more of them may not fit
-    several = [packing.in_a_row(row, asked.recipe.epochs) for row in rows]
-    if json_:
-        found = [
-            {**asdict(row), "tickets_per_hour": row.tickets_per_hour(asked.recipe.epochs, 1), "in_a_row": many,
-             "tickets_per_hour_in_a_row": row.tickets_per_hour(asked.recipe.epochs, many)}
-            for row, many in zip(rows, several, strict=True)
-        ]  # fmt: skip
-        print(json.dumps(found, indent=1))
-        return 0
+    epochs, one = asked.recipe.epochs, rows[0].images_per_second / rows[0].per_gpu
     table = Table("trainings", "images/s", "times one", "start s", "tickets/h", "in a row", "tickets/h so",
                   title=f"{rows[0].network}, {rows[0].hardware}")  # fmt: skip
-    for row, many in zip(rows, several, strict=True):
-        one = rows[0].images_per_second / rows[0].per_gpu
+    found = []
+    for row in rows:
+        many = packing.in_a_row(row, epochs)
+        alone, in_a_row = row.tickets_per_hour(epochs, 1), row.tickets_per_hour(epochs, many)
+        found.append(
+            {**asdict(row), "tickets_per_hour": alone, "in_a_row": many, "tickets_per_hour_in_a_row": in_a_row}
+        )
         table.add_row(
             str(row.per_gpu), f"{row.images_per_second:.0f}", f"{row.images_per_second / one:.2f}",
-            f"{row.start_seconds:.1f}", f"{row.tickets_per_hour(asked.recipe.epochs, 1):.1f}", str(many),
-            f"{row.tickets_per_hour(asked.recipe.epochs, many):.1f}",
+            f"{row.start_seconds:.1f}", f"{alone:.1f}", str(many), f"{in_a_row:.1f}",
         )  # fmt: skip
+    if json_:
+        print(json.dumps(found, indent=1))
+        return 0
     show(table)
     console.print(f"{path}: auto takes {packing.best(rows)} on a GPU")
     return 0
 
 
-def _refuse_none(rounds: int, steps: int) -> None:
-    for name, value in (("--rounds", rounds), ("--steps", steps)):
+def _refuse_none(expected: str, **options: float) -> None:
+    for name, value in options.items():
         if value <= 0:
-            raise Refused(f"{name}: received {value}, expected 1 or more")
+            raise Refused(f"--{name.replace('_', '-')}: received {value}, {expected}")
 
 
 def made_up(
     model: str, size: int, batch: int, precision: Precision, width: float, layers: Layers, steps: int
 ) -> Experiment:
     """An experiment on made-up images, as many classes as the usual data set of this size has."""
+    classes = 10 if size <= 64 else 1000
     experiment = Experiment(
-        name="bench",
-        model=Model(model, width),
-        data=Data(
-            "synthetic", image_size=size, classes=10 if size <= 64 else 1000, images=batch * steps, pad=4, flip=True
-        ),
-        recipe=Recipe(
-            batch=batch,
-            learning_rate=0.01,
-            weight_decay=1e-4,
-            nesterov=True,
-            precision=precision,
-            layers=layers,
+        "bench",
+        Model(model, width),
+        Data("synthetic", image_size=size, classes=classes, images=batch * steps, pad=4, flip=True),
+        Recipe(
+            batch=batch, learning_rate=0.01, weight_decay=1e-4, nesterov=True, precision=precision, layers=layers,
             xla="on" if layers == "shaped" else "auto",
         ),
-    )
+    )  # fmt: skip
     check(experiment)
     return experiment
 
 
-COLUMNS: dict[str, Callable[[Timing], str]] = {
-    "model": lambda t: t.model,
-    "px": lambda t: str(t.size),
-    "type": lambda t: t.precision,
-    "batch": lambda t: str(t.batch),
-    "step": lambda t: t.failure or t.variant,
-    "first s": lambda t: _number(t.first_seconds, 1),
-    "ms/step": lambda t: _number(t.step_ms, 2),
-    "images/s": lambda t: _number(t.images_per_second, 0),
-    "s/epoch": lambda t: _number(t.epoch_seconds, 1),
-    "GPU %": lambda t: _number(t.utilisation, 0),
-    "GiB": lambda t: _number(t.memory_gib, 2),
-    "roof %": lambda t: _number(100 * t.roofline if t.roofline else None, 0),
-}
-
-
 def _table(found: Sequence[Timing]) -> Table:
     one = found[0]
-    table = Table(*COLUMNS, title=f"{one.hardware}, {one.devices} × a device, width {one.width:g}")
-    for timing in found:
-        table.add_row(*(text(timing) for text in COLUMNS.values()))
+    table = Table(
+        "model", "px", "type", "batch", "step", "first s", "ms/step", "images/s", "s/epoch", "GPU %", "GiB", "roof %",
+        title=f"{one.hardware}, {one.devices} × a device, width {one.width:g}",
+    )  # fmt: skip
+    for t in found:
+        roof = 100 * t.roofline if t.roofline else None
+        numbers = (
+            (t.first_seconds, 1), (t.step_ms, 2), (t.images_per_second, 0), (t.epoch_seconds, 1), (t.utilisation, 0),
+            (t.memory_gib, 2), (roof, 0),
+        )  # fmt: skip
+        said = ("–" if value is None else f"{value:.{digits}f}" for value, digits in numbers)
+        table.add_row(t.model, str(t.size), t.precision, str(t.batch), t.failure or t.variant, *said)
     return table
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

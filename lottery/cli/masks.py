@@ -79,9 +79,9 @@ def summary(home: Home, dense: Task, make: bool = True) -> None:
     """Accuracy of a dense run and what each mask of its seed leaves. One that is not there is made, or left out."""
     result = files.read_json(home.folder(dense) / "result.json", RESULT)
     took = duration(result.get("seconds", 0.0))
-    console.print(f"dense run, seed {dense.seed}: test accuracy {result['test']['top1']:.2%}, {took}", markup=False)
+    console.print(f"dense run, seed {dense.origin}: test accuracy {result['test']['top1']:.2%}, {took}", markup=False)
     for mask in made(home):
-        if mask.of.origin == dense.seed and (make or home.mask(mask.as_made).exists()):
+        if mask.of.origin == dense.origin and (make or home.mask(mask.as_made).exists()):
             console.print(f"  {title(mask, seed=False)}: {_said(found_in(home, mask))}")
 
 

@@ -6,8 +6,6 @@ import os
 import time
 from dataclasses import dataclass
 
-import numpy as np
-
 from sweep.data import open_dataset
 from sweep.data.feed import Resident, feed
 from sweep.devices import Devices
@@ -67,15 +65,3 @@ def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: floa
         data_wait_share=max(0.0, 1 - images / wall / rate),
         busy=min(1.0, cpu / wall / cores),
     )
-
-
-def plain_decoding(paths: list[str], size: int, seconds: float) -> float:
-    """Images per CPU-second of what is compared with: every file opened, decoded whole and resized."""
-    from PIL import Image
-
-    images, began = 0, time.process_time()
-    while time.process_time() - began < seconds:
-        path = paths[images % len(paths)]
-        np.asarray(Image.open(path).convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
-        images += 1
-    return images / (time.process_time() - began)

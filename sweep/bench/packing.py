@@ -86,7 +86,7 @@ def _train(
     from sweep.training.compiled import compile_once, keep_compiled
 
     compiled = keep_compiled(results)
-    from sweep.bench.scaling import timed
+    from sweep.bench.step import timed
     from sweep.data import open_dataset
     from sweep.devices import prepare
     from sweep.training.program import Program
@@ -98,14 +98,13 @@ def _train(
         compile_once(program, compiled)
     program.load(program.network.initial(0))
     epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
-    rounds = timed(program, epoch, None, program.steps)
-    next(timed(program, epoch, 1, 1))
+    timed(program, epoch, 1)
     start = time.monotonic() - began
-    next(rounds)  # a whole epoch before the clock: the first has more to do
+    timed(program, epoch, program.steps)  # a whole epoch before the clock: the first has more to do
     barrier.wait(BARRIER_SECONDS)
     began, epochs = time.monotonic(), 0
     while time.monotonic() - began < seconds:
-        next(rounds)
+        timed(program, epoch, program.steps)
         epochs += 1
     images = program.steps * experiment.recipe.batch
     pipe.send((start, epochs * images, time.monotonic() - began, images))

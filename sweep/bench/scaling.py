@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from statistics import median
 from typing import Any
 
 import tensorflow as tf
 
+from sweep.bench.step import timed
 from sweep.data import Dataset, open_dataset
-from sweep.data.feed import PER_REPLICA, Resident
+from sweep.data.feed import PER_REPLICA
 from sweep.devices import Devices, first
 from sweep.experiment import Experiment
 from sweep.progress import Work
 from sweep.training.program import Program
-from sweep.training.schedule import Epoch, epoch_of
+from sweep.training.schedule import epoch_of
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,9 @@ def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int, qui
 
 
 def _on(
-    devices: Devices,
-    experiment: Experiment,
-    dataset: Dataset,
-    rounds: int,
-    steps: int,
-    single: float | None,
+    devices: Devices, experiment: Experiment, dataset: Dataset, rounds: int, steps: int, single: float | None,
     work: Work,
-) -> Scaling:
+) -> Scaling:  # fmt: skip
     """`single`: images per second of one device, where that is known already."""
     alone, count = experiment.recipe.batch, devices.replicas
     recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
@@ -63,8 +57,8 @@ def _on(
     epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
     steps = min(steps, program.steps)
     times = []
-    for each in timed(program, epoch, rounds + 1, steps):
-        times.append(each)
+    for _ in range(rounds + 1):
+        times.append(timed(program, epoch, steps))
         work.one_more()
     del times[0]  # it compiles
     step = median(total for total, _ in times) / steps
@@ -81,24 +75,6 @@ def _on(
         all_reduce_share=reduce / step,
         data_wait_share=sum(wait for _, wait in times) / sum(total for total, _ in times),
     )
-
-
-def timed(program: Program, epoch: Epoch, rounds: int | None, steps: int) -> Iterator[tuple[float, float]]:
-    """Seconds of `steps` steps, and how many of them were spent waiting for images; None: round after round."""
-    feed = program.feed(program.dataset.train)
-    for _ in repeat(None) if rounds is None else repeat(None, rounds):
-        began, waited = time.perf_counter(), 0.0
-        if isinstance(feed, Resident):
-            program.run(epoch, 0, steps)
-        else:
-            batches = feed.batches(epoch.order[:steps], epoch.seeds[:steps])
-            for step in range(steps):
-                asked = time.perf_counter()
-                batch = next(batches)
-                waited += time.perf_counter() - asked
-                program.run(epoch, step, step + 1, batch)
-        program.take_sums()
-        yield time.perf_counter() - began, waited
 
 
 def _all_reduce(program: Program, devices: Devices, times: int = 20) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from sweep.bench.roofline import Rates
 from sweep.data import open_dataset
+from sweep.data.feed import Resident
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.hardware import gpu_ids, hardware
@@ -58,30 +59,49 @@ def time_steps(
     `rates` are asked for last: what TensorFlow computes before it traces a program changes the name under which the
     compiled one is kept, where TF_XLA_FLAGS names a folder for that.
     """
-    recipe, variants = experiment.recipe, ["masked" if mask else "unmasked" for mask in masks]
-    known = (
-        hardware(), experiment.model.name, experiment.model.width, experiment.data.image_size, recipe.precision,
-        recipe.batch, devices.replicas,
-    )  # fmt: skip
-    try:
-        first, each, busy, memory, network = _measure(experiment, devices, masks, rounds, steps, work)
-    except tf.errors.ResourceExhaustedError:
-        return [Timing(*known, variant, failure="out of memory") for variant in variants]
-    least = rates(recipe.precision).seconds(network, recipe.batch // devices.replicas, recipe.precision)
-    return [
+    recipe, size = experiment.recipe, experiment.data.image_size
+    found = [
         Timing(
-            *known,
-            variant,
-            first[i],
-            1e3 * median(each[i]),
-            recipe.batch / median(each[i]),
-            usual_images(experiment.data.image_size) / recipe.batch * median(each[i]),
-            busy,
-            memory,
-            least / median(each[i]),
+            hardware(), experiment.model.name, experiment.model.width, size, recipe.precision, recipe.batch,
+            devices.replicas, "masked" if mask else "unmasked",
         )
-        for i, variant in enumerate(variants)
-    ]
+        for mask in masks
+    ]  # fmt: skip
+    dataset = open_dataset(experiment.data).for_training_only()
+    epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
+    programs: list[Program] = []
+    first: list[float] = []
+    each: list[list[float]] = [[] for _ in masks]
+    try:
+        if devices.kind == "GPU":
+            tf.config.experimental.reset_memory_stats("GPU:0")
+        for mask in masks:
+            began = time.perf_counter()
+            program = Program(experiment, dataset, devices, use_mask=mask)
+            weights = program.network.initial(0)
+            program.load(weights, by_quantile(weights.kernels, 0.5).mask if mask else None)
+            timed(program, epoch, 1)
+            first.append(time.perf_counter() - began)
+            timed(program, epoch, steps)
+            programs.append(program)
+        with watched(gpu_ids()[:1]) as gpu_busy:
+            for turn in range(rounds):
+                for i in np.roll(np.arange(len(programs)), turn):
+                    each[i].append(timed(programs[i], epoch, steps)[0] / steps)
+                work.one_more()
+            busy = gpu_busy()
+    except tf.errors.ResourceExhaustedError:
+        return [replace(timing, failure="out of memory") for timing in found]
+    memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30 if devices.kind == "GPU" else None
+    least = rates(recipe.precision).seconds(programs[0].network, recipe.batch // devices.replicas, recipe.precision)
+    return [
+        replace(
+            timing, first_seconds=start, step_ms=1e3 * step, images_per_second=recipe.batch / step,
+            epoch_seconds=usual_images(size) / recipe.batch * step, utilisation=busy and 100 * busy,
+            memory_gib=memory, roofline=least / step,
+        )
+        for timing, start, step in zip(found, first, map(median, each), strict=True)
+    ]  # fmt: skip
 
 
 def usual_images(size: int) -> int:
@@ -89,38 +109,17 @@ def usual_images(size: int) -> int:
     return 50_000 if size <= 64 else 1_281_167
 
 
-def _measure(experiment, devices, masks, rounds, steps, work):  # type: ignore[no-untyped-def]
-    if devices.kind == "GPU":
-        tf.config.experimental.reset_memory_stats("GPU:0")
-    dataset = open_dataset(experiment.data).for_training_only()
-    epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
-    programs: list[Program] = []
-    first: list[float] = []
-    for mask in masks:
-        began = time.perf_counter()
-        program = Program(experiment, dataset, devices, use_mask=mask)
-        weights = program.network.initial(0)
-        program.load(weights, by_quantile(weights.kernels, 0.5).mask if mask else None)
-        seconds(program, epoch, 1)
-        first.append(time.perf_counter() - began)
-        seconds(program, epoch, steps)
-        programs.append(program)
-    each: list[list[float]] = [[] for _ in programs]
-    with watched(gpu_ids()[:1]) as gpu_busy:
-        for turn in range(rounds):
-            for i in np.roll(np.arange(len(programs)), turn):
-                each[i].append(seconds(programs[i], epoch, steps) / steps)
-            work.one_more()
-        busy = gpu_busy()
-    memory = None
-    if devices.kind == "GPU":
-        memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
-    return first, each, busy and 100 * busy, memory, programs[0].network
-
-
-def seconds(program: Program, epoch: Epoch, steps: int) -> float:
-    """Of so many steps, until the device is done."""
-    began = time.perf_counter()
-    program.run(epoch, 0, steps)
+def timed(program: Program, epoch: Epoch, steps: int) -> tuple[float, float]:
+    """Seconds of so many steps, until the device is done, and how many of them were spent waiting for images."""
+    feed, waited, began = program.feed(program.dataset.train), 0.0, time.perf_counter()
+    if isinstance(feed, Resident):
+        program.run(epoch, 0, steps)
+    else:
+        batches = feed.batches(epoch.order[:steps], epoch.seeds[:steps])
+        for step in range(steps):
+            asked = time.perf_counter()
+            batch = next(batches)
+            waited += time.perf_counter() - asked
+            program.run(epoch, step, step + 1, batch)
     program.take_sums()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, waited

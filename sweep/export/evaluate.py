@@ -16,10 +16,10 @@ from sweep.data import Dataset, Images, Split, open_dataset
 from sweep.data.feed import feed
 from sweep.devices import Devices, prepare
 from sweep.errors import Refused
-from sweep.experiment import Data
+from sweep.experiment import END, Data
 from sweep.export.metrics import Predictions
 from sweep.graph.home import Home
-from sweep.graph.mask_file import final_weights
+from sweep.graph.mask_file import weights_at
 from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
 
@@ -31,7 +31,7 @@ def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, de
 
     `dataset` is the one it was trained on: it says how pixels are normalised.
     """
-    network, weights, _ = final_weights(home, training)
+    network, weights, _ = weights_at(home, training, END)
     evaluation = Evaluation(network, training.recipe, dataset.mean, dataset.deviation, devices)
     evaluation.load(weights)
     return Predictions(evaluation.logits(split), np.asarray(split.labels))

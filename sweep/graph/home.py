@@ -109,11 +109,14 @@ class Home:
             return "to come"
         if self.snapshot(training, at).exists():
             return "there"
-        if training.recipe.stop_at and at != END:
-            lines, steps = files.read_metrics(folder), steps_per_epoch(folder)
-            if lines and at.step(steps, training.recipe.epochs) > lines[-1]["epoch"] * steps:
-                return "never"
-        return "lost"
+        steps, ended = steps_per_epoch(folder), self.last_epoch(training)
+        early = ended < training.recipe.epochs and at != END
+        return "never" if early and at.step(steps, training.recipe.epochs) > ended * steps else "lost"
+
+    def last_epoch(self, training: Task) -> int:
+        """Return the epoch after which a finished training ended: with recipe.stop_at perhaps not the recipe's last."""
+        lines = files.read_metrics(self.folder(training)) if training.recipe.stop_at else []
+        return lines[-1]["epoch"] if lines else training.recipe.epochs
 
     def starts(self, training: Task) -> list[Path]:
         """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
@@ -218,7 +221,8 @@ def open_home(experiment: Experiment, root: Path) -> Home:
     try:
         packed.unpack_here(root.parent)
         before = _described(described) if described.exists() else None
-        if before and _other_images(before, experiment) and any(map(Home(root, before).done, graph_of(before))):
+        other = before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing
+        if before and other and any(map(Home(root, before).done, graph_of(before))):
             raise Refused(
                 f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
                 f"before {before.data.listing}); put them back, or give the experiment another name"
@@ -237,10 +241,6 @@ def _dropped(before: Home, now: Experiment) -> int:
     """How many trainings were done that an experiment asked for and does not any more."""
     wanted = {training.name for training in graph_of(now)}
     return sum(training.name not in wanted and before.done(training) for training in before.graph)
-
-
-def _other_images(before: Experiment, now: Experiment) -> bool:
-    return before.data.name == now.data.name and before.data.listing != now.data.listing
 
 
 def _described(path: Path) -> Experiment:

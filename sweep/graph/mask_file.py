@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs, run_of
-from sweep.graph.snapshot_file import network_of, read_weights
+from sweep.graph.snapshot_file import attributes_of, network_of, read_weights
 from sweep.graph.training import Mask, Task, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
@@ -52,10 +52,6 @@ def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights,
     return read_weights(home.snapshot(training, at))
 
 
-def final_weights(home: Home, training: Training) -> tuple[Network, Weights, dict[str, Any]]:
-    return weights_at(home, training, END)
-
-
 class Scorer(Protocol):
     """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
     it, and gradients of that on a device."""
@@ -68,12 +64,11 @@ class Scorer(Protocol):
 def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None) -> Found:
     """The mask from its file or, the first time, from the weights it is taken from; then arranged."""
     found = _made(home, mask.as_made, scorer)
-    sizes = masks.kernel_sizes(found.network)
-    seed, words = mask.of.seed, (mask.arrangement, mask.level)
+    stream = masks.stream(mask.of.seed, mask.arrangement, mask.level)
     if mask.arrangement == "shuffled":
-        return Found(found.network, masks.shuffled(found.mask, sizes, masks.stream(seed, *words)), found.threshold)
+        return replace(found, mask=masks.shuffled(found.mask, masks.kernel_sizes(found.network), stream))
     if mask.arrangement == "random":
-        return Found(found.network, masks.random(found.mask, masks.stream(seed, *words)), found.threshold)
+        return replace(found, mask=masks.random(found.mask, stream))
     return found
 
 
@@ -99,10 +94,9 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
         }
         if pruned.threshold is not None:
             arrays["threshold"] = np.array(pruned.threshold, np.float64)
-        shape = {key: getattr(network, key) for key in ("image_size", "channels", "classes")}
-        attributes = {"network": network.name, **shape, "width": mask.of.model.width, "prunable": network.prunable}
+        attributes = attributes_of(network, mask.of.model.width) | {"prunable": network.prunable, "weights": digest}
         # scores from gradients differ a little from GPU to GPU: ticket and controls take the mask that was first
-        files.write_arrays(path, arrays, {**attributes, "weights": digest}, first=True)
+        files.write_arrays(path, arrays, attributes, first=True)
     return read_mask(home, mask, digest)
 
 

@@ -57,7 +57,7 @@ class Runs:
         return {name: run for name, run in found.items() if run}
 
     def origins(self, training: Task) -> dict[str, str]:
-        """`before`; Refused where one of them is not done, or itself came from a run that is no longer there."""
+        """Return the runs a training comes from, by name. Refuse where one is not done, or came from a lost run."""
         for parent in training.needs:
             if not self.record(parent.name):
                 said = f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both"

@@ -9,11 +9,18 @@ from models import Network, Weights, build
 from sweep import files
 from sweep.errors import Refused
 
+SHAPE = ("image_size", "channels", "classes")
+
+
+def attributes_of(network: Network, width: float) -> dict[str, Any]:
+    """Return the attributes of a snapshot or a mask that say which network it belongs to."""
+    return {"network": network.name, "width": width, **{key: getattr(network, key) for key in SHAPE}}
+
 
 def network_of(attributes: dict[str, Any]) -> Network:
-    """From the attributes of a snapshot or a mask."""
-    size, channels, classes, width = (attributes[key] for key in ("image_size", "channels", "classes", "width"))
-    return build(str(attributes["network"]), image_size=size, channels=channels, classes=classes, width=width)
+    """Return the network that a snapshot or a mask belongs to."""
+    name, width, *shape = (attributes[key] for key in ("network", "width", *SHAPE))
+    return build(str(name), width=width, **dict(zip(SHAPE, shape, strict=True)))
 
 
 def adopted_weights(path: Path, network: Network, seed: int) -> Weights:

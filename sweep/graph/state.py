@@ -38,9 +38,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
     begun = claim.read(place)
     starts = begun.starts if begun else 0
     if not lacking and (result := files.read_json_if_there(folder / "result.json", RESULT)):
-        early = files.read_metrics(folder) if training.recipe.stop_at else []
-        ended = early[-1]["epoch"] if early else epochs
-        return State(task, "done", ended, top1=result["test"]["top1"], starts=starts)
+        return State(task, "done", home.last_epoch(training), top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
     lines = files.read_metrics(place)
@@ -52,11 +50,8 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (place / "checkpoint.h5").exists():
         return State(task, "begun", epoch, f"on {begun.host}" if begun else "", None, starts, left)
-    return State(task, "waiting", epoch, f"done, but its weights at {_words(lacking)} are not there" if lacking else "")
-
-
-def _words(points: Sequence[Point]) -> str:
-    return ", ".join(in_order(map(str, points)))
+    points = ", ".join(in_order(map(str, lacking)))
+    return State(task, "waiting", epoch, f"done, but its weights at {points} are not there" if lacking else "")
 
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
@@ -84,8 +79,7 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
     folder, until = home.folder(training), float(training.recipe.epochs)
     begins = until - training.epochs
     if lacking:
-        steps, trained = steps_per_epoch(folder), files.read_metrics(folder)
-        end = trained[-1]["epoch"] if trained else training.recipe.epochs  # with recipe.stop_at perhaps not all
+        steps, end = steps_per_epoch(folder), home.last_epoch(training)
         until, folder = math.ceil(max(at.step(steps, end) for at in lacking) / steps), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
@@ -126,9 +120,16 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
 
 def start_seconds(home: Home) -> float:
     """Return the median time that the finished dense runs took before their first step; 0 where none says it."""
-    paths = [home.folder(training) / "result.json" for training in home.graph.dense]
-    results = [files.read_json(path, RESULT) for path in paths if path.exists()]
-    return median([result["start_seconds"] for result in results if result.get("start_seconds")] or [0.0])
+    return median([each["start_seconds"] for each in _dense_results(home) if each.get("start_seconds")] or [0.0])
+
+
+def _dense_results(home: Home) -> list[dict[str, Any]]:
+    found = (files.read_json_if_there(home.folder(one) / "result.json", RESULT) for one in home.graph.dense)
+    return [result for result in found if result]
+
+
+def _dense_devices(home: Home) -> int:
+    return max((result["devices"] for result in _dense_results(home)), default=1)
 
 
 @dataclass(frozen=True)
@@ -186,28 +187,31 @@ def device_seconds(result: dict[str, Any]) -> float:
     return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
 
 
+@dataclass
+class _Tally:
+    """Device-hours of finished trainings, and the epochs that took them."""
+
+    hours: float = 0.0
+    epochs: float = 0.0
+
+
 def cost_of(home: Home) -> Cost:
     """What the finished trainings took, and what the missing ones are predicted to take: an epoch as much as those of
     the finished tickets and controls, or before there are any as those of the dense runs."""
     left, there, lacking = 0.0, folders(home), home.missing_points()
-    spent, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of dense runs, of the others
+    dense, others = _Tally(), _Tally()
     for training in home.graph:
         path = home.folder(training) / "result.json"
         result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
-            dense = training.kind == "dense"
-            spent[dense] += device_seconds(result) / 3600
-            epochs[dense] += training.epochs if result.get("seconds") else 0.0
+            tally = dense if training.kind == "dense" else others
+            tally.hours += device_seconds(result) / 3600
+            tally.epochs += training.epochs if result.get("seconds") else 0.0
             left += epochs_left(home, training, lacking[training.name]) if training.name in lacking else 0.0
         elif training.name not in there:
             left += training.epochs
         elif not home.skipped(training):
             left += epochs_left(home, training)
-    known = not epochs[False]
-    to_come = spent[known] / epochs[known] * left if epochs[known] else None
-    return Cost(sum(spent.values()), to_come, home.experiment.cluster.price_per_gpu_hour)
-
-
-def _dense_devices(home: Home) -> int:
-    results = [home.folder(training) / "result.json" for training in home.graph.dense]
-    return max((files.read_json(path, RESULT)["devices"] for path in results if path.exists()), default=1)
+    like = others if others.epochs else dense
+    to_come = like.hours / like.epochs * left if like.epochs else None
+    return Cost(dense.hours + others.hours, to_come, home.experiment.cluster.price_per_gpu_hour)

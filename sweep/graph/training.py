@@ -5,6 +5,7 @@
     begin     = the point of the schedule it takes up
     Mask      = method (score, allocation, point), level, of which training, within which earlier mask, arrangement
     Line      = two trainings, and the straight line between their final weights
+    Task      = Training | Line, what stands in the graph of an experiment
 
 Equal values have equal names, whichever experiment asks for them; so they share a folder and are trained once.
 """
@@ -224,10 +225,6 @@ class Line(_Task):
     @property
     def recipe(self) -> Recipe:
         return self.one.recipe
-
-    @property
-    def seed(self) -> int:
-        return self.one.seed
 
     @property
     def begin(self) -> Point:

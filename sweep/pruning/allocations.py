@@ -40,7 +40,8 @@ def whole(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
 
 def uniform(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
     """The same quantile of each kernel."""
-    return _each(scores, shapes, [count_pruned(quantile, prod(shape)) for shape in shapes])
+    parts = _split(scores, shapes)
+    return np.concatenate([lowest_out(part, count_pruned(quantile, part.size)) for part in parts])
 
 
 def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
@@ -91,11 +92,6 @@ def divides(shape: Shape, m: int) -> bool:
 
 def _split(scores: Array, shapes: Sequence[Shape]) -> list[Array]:
     return np.split(scores, np.cumsum([prod(shape) for shape in shapes])[:-1])
-
-
-def _each(scores: Array, shapes: Sequence[Shape], going: Sequence[int]) -> Array:
-    parts = _split(scores, shapes)
-    return np.concatenate([lowest_out(part, n) for part, n in zip(parts, going, strict=True)])
 
 
 ALLOCATIONS: dict[str, Allocate] = {"global": whole, "uniform": uniform, "erk": erk}

@@ -76,7 +76,7 @@ def prune(
         return by_threshold(seen.weights, level.value, inverted)
     mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted)
     single = score == "magnitude" and allocate == "global" and not inverted
-    return Pruned(mask, _threshold(seen.weights, mask) if single else None)
+    return Pruned(mask, float(np.abs(seen.weights[~mask]).max(initial=0.0)) if single else None)
 
 
 def _stepwise(
@@ -101,11 +101,6 @@ def _refuse_infinite(scores: np.ndarray, name: str) -> None:
     """What is no number sorts above all others, and would stay."""
     if count := np.count_nonzero(~np.isfinite(scores)):
         raise Refused(f"{name}: {count} scores are no finite numbers; expected a training that did not diverge")
-
-
-def _threshold(weights: np.ndarray, mask: np.ndarray) -> float:
-    going = np.abs(weights[~mask])
-    return float(going.max()) if going.size else 0.0
 
 
 def shuffled(mask: np.ndarray, sizes: Sequence[int], stream: np.random.Generator) -> np.ndarray:

@@ -21,8 +21,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sweep import files
+from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.mask_file import final_weights, make_mask
+from sweep.graph.mask_file import make_mask, weights_at
 from sweep.graph.results import Row
 from sweep.graph.training import Training
 from sweep.progress import console
@@ -129,7 +130,7 @@ def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
     from sweep.graph.weights import weight_statistics
 
     with tolerated("the weights were not logged"):
-        _, weights, _ = final_weights(home, training)
+        _, weights, _ = weights_at(home, training, END)
         found = weight_statistics(home, training, False)
         rows = [[key, *(found[n][key] for n in found)] for key in found["all"]]
         histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))

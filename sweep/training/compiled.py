@@ -50,13 +50,18 @@ def keep_compiled(pool: Path) -> Path | None:
 
 
 def compile_once(program: Program, folder: Path) -> None:
-    """All that a training will need, unless it is there. Whoever comes while another process compiles waits for it."""
+    """Compile a step at every image size of the recipe and the evaluation of each split, unless that is there.
+
+    Whoever comes while another process compiles waits for it.
+    """
     done = folder / f"{_digest(program)}.done"
     if _there(done):
         return
     with alone(folder / "compiling"):
         if not _there(done):
-            compile_all(program)
+            program.load(program.network.initial(0))
+            for function, arguments in program.calls():
+                function(**arguments)
             files.write_text(done, f"{program}\n")
 
 
@@ -75,10 +80,3 @@ def _digest(program: Program) -> str:
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
             words.update(path.read_bytes())
     return words.hexdigest()[:16]
-
-
-def compile_all(program: Program) -> None:
-    """What a training will need: a step at every image size of the recipe, and the evaluation of each split."""
-    program.load(program.network.initial(0))
-    for function, arguments in program.calls():
-        function(**arguments)

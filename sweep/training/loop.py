@@ -55,19 +55,18 @@ class Outcome:
     seconds: float  # over all its sittings
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Watch:
     """Who follows a training from outside."""
 
     points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
     reached: Callable[[int], None] = lambda step: None  # called before anything says that the step is done
-    before_writing: Callable[[], None] = _nothing  # raises where another process has taken the training over
-    recorded: Callable[[], None] = _nothing  # an epoch is in metrics.jsonl
+    before_writing: Callable[[], None] = lambda: None  # raises where another process has taken the training over
+    recorded: Callable[[], None] = lambda: None  # an epoch is in metrics.jsonl
     begins: Callable[[int], None] = lambda step: None  # at a step, anew or on from a checkpoint
+
+
+NOBODY = Watch()
 
 
 def train(
@@ -76,12 +75,11 @@ def train(
     folder: Path,
     label: str,
     quiet: bool = False,
-    watch: Watch | None = None,
+    watch: Watch = NOBODY,
     epochs: int | None = None,
 ) -> Outcome:
     """Train from `start`, or on from the checkpoint in `folder`, to the end of the recipe, or of so many `epochs`."""
     checkpoint, until = folder / "checkpoint.h5", program.recipe.epochs if epochs is None else epochs
-    watch = watch or Watch()
     run = _Run(program, start, folder, label, watch)
     program.load(start.weights, start.mask)
     watch.before_writing()
@@ -101,7 +99,7 @@ def train(
         watched(gpus) as run.gpu_busy,
     ):
         while not run.stopped_early and run.epoch < until:
-            run.train_epoch(stop, work, program.steps)
+            run.train_epoch(stop, work)
             run.finish_epoch(work)
     test = program.evaluation.metrics(program.dataset.test)
     outcome = Outcome(test, run.validation, run.trained / program.steps, run.seconds)
@@ -120,9 +118,8 @@ class _Run:
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()
         self.stopped_early = False
-        self.on_gpu: Callable[[], float | None] = lambda: (
-            None
-        )  # how many trainings are on its GPUs, this one among them
+        # how many trainings are on its GPUs, this one among them
+        self.on_gpu: Callable[[], float | None] = lambda: None
         self.gpu_busy: Callable[[], float | None] = lambda: None  # share of the time since it was asked before
         self._speed = 0.0  # steps per second, of the last call
 
@@ -141,13 +138,13 @@ class _Run:
             self.watch.before_writing()
             self.watch.reached(self.at)
 
-    def _next_point(self, until: int) -> int:
+    def _next_point(self) -> int:
         """The step of this epoch up to which nobody wants to be told."""
-        first = self.epoch * self.program.steps
-        return min([p - first for p in self.watch.points if self.at < p < first + until], default=until)
+        steps, first = self.program.steps, self.epoch * self.program.steps
+        return min([p - first for p in self.watch.points if self.at < p < first + steps], default=steps)
 
-    def train_epoch(self, stop: Stop, work: Work, until: int) -> None:
-        """The steps of this epoch up to `until`."""
+    def train_epoch(self, stop: Stop, work: Work) -> None:
+        """The steps of this epoch."""
         program, recipe = self.program, self.program.recipe
         epoch = epoch_of(
             recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size,
@@ -157,12 +154,12 @@ class _Run:
         batches = feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
         if self.step == 0:
             program.clear_sums()
-        while self.step < until:
+        while self.step < program.steps:
             began = time.monotonic()
             batch = next(batches)
             self.wait_seconds += time.monotonic() - began if not isinstance(feed, Resident) else 0.0
             several = max(1, int(self._speed * CALL_SECONDS)) if isinstance(feed, Resident) else 1
-            last = min(self.step + several, self._next_point(until))
+            last = min(self.step + several, self._next_point())
             self._call(epoch, last, batch, began)
             work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}")
             if self.step < program.steps:  # at the end of an epoch it is told when the epoch is finished
@@ -188,21 +185,11 @@ class _Run:
         self.seconds += took
         self.epoch_seconds += took
 
-    def _rates(self, epoch: int) -> np.ndarray:
-        return rates_of(self.program.recipe, epoch, self.program.steps, self.start.last_rate)
-
-    def _images(self) -> int:
-        """Of this epoch; fewer where it began inside it."""
-        return min(self.program.steps, self.trained) * self.program.recipe.batch
-
-    def means(self) -> tuple[float, float]:
-        """Loss and accuracy over the training images of this epoch, as they came."""
-        loss, right = self.program.take_sums()
-        return loss / self._images(), right / self._images()
-
     def finish_epoch(self, work: Work) -> None:
         program, recipe = self.program, self.program.recipe
-        (loss, right), images = self.means(), self._images()
+        images = min(program.steps, self.trained) * recipe.batch  # of this epoch: fewer where it began inside it
+        loss, right = (total / images for total in program.take_sums())
+        rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
         gpus = {"trainings_on_gpu": self.on_gpu(), "gpu_busy_share": self.gpu_busy()}
         began = time.monotonic()
         held_out = program.dataset.validation
@@ -219,7 +206,7 @@ class _Run:
                 "train_loss": loss,
                 "train_top1": right,
                 **{f"validation_{name}": value for name, value in self.validation.items()},
-                "learning_rate": float(self._rates(self.epoch - 1)[-1]),
+                "learning_rate": float(rates[-1]),
                 **({"loss_scale": program.loss_scale} if program.scaled else {}),
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,

@@ -67,7 +67,7 @@ class Program:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the images it trains on and evaluates."""
+        """The fingerprint of the images that it trains on and evaluates."""
         return fingerprint(self.dataset, self.data)
 
     def __str__(self) -> str:
@@ -204,12 +204,9 @@ class Program:
             indices = None
         state = {name: variable.read_value() for name, variable in self._state.items()}
         scale = state["scale"][0] if self.scaled else None
-        packed = self._gradients(_weights(state), scale, batch, indices, share, seed, mixing, size)
+        weights = Weights(*(state[name] for name in Weights._fields))
+        packed = self._gradients(weights, scale, batch, indices, share, seed, mixing, size)
         if replicas > 1:
             packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
         for name, value in self._update(state, packed, rate).items():
             self._state[name].assign(value)
-
-
-def _weights(state: dict[str, Tensor]) -> Weights:
-    return Weights(*(state[name] for name in Weights._fields))

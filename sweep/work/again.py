@@ -35,8 +35,9 @@ class Other(Exception):
 class _First:
     """What is on record of the first training, whose weights at the wanted points are not there."""
 
-    def __init__(self, folder: Path, training: Task, wanted: list[Point]) -> None:
-        self.folder, self.name, self.wanted = folder, training.slug, wanted
+    def __init__(self, home: Home, training: Task, wanted: list[Point]) -> None:
+        self.name, self.wanted, self.last = training.slug, wanted, home.last_epoch(training)
+        folder = home.folder(training)
         self.words = ", ".join(in_order(map(str, wanted)))
         self.lost = f"{self.name}: its weights at {self.words} are not there"
         kept = ", ".join(f"{step}it" for step in kept_steps(folder)) or "none"
@@ -54,8 +55,7 @@ class _First:
         points = frozenset(at.step(program.steps, program.recipe.epochs) for at in self.wanted if at != END)
         if max(points, default=0) >= total:
             raise Refused(f"{self.name}: {self.words} lies after its end ({total} steps)")
-        # recipe.stop_at may have ended it before the last epoch
-        until = max(self.losses, default=0) if END in self.wanted else math.ceil(max(points) / program.steps)
+        until = self.last if END in self.wanted else math.ceil(max(points) / program.steps)
         if not set(range(1 + begin // program.steps, 1 + until)) <= set(self.losses):
             raise Refused(f"{self.lost}, nor its losses up to there, to compare a second training with; {self.instead}")
         return points, until
@@ -73,7 +73,7 @@ def train_again(
     """Leave the weights at the wanted points in the training's folder."""
     training = inputs.training
     folder, start = home.folder(training), inputs.start(program.network, program.steps)
-    first, place = _First(folder, training, wanted), folder / AGAIN
+    first, place = _First(home, training, wanted), folder / AGAIN
     points, until = first.goal(program, start.step)
     if _passed(place, points, program.steps):
         (place / "checkpoint.h5").unlink()

@@ -22,13 +22,11 @@ from sweep.work.inputs import Inputs
 POINTS = 30
 
 
-def run_line(
-    home: Home, program: Program, inputs: Inputs, before_writing: Callable[[], None], points: int = POINTS
-) -> None:
+def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Callable[[], None]) -> None:
     """Evaluate the line, and leave its result."""
     line, (one, other) = inputs.training, inputs.weights
     found = []
-    for share in np.linspace(0.0, 1.0, points, dtype=np.float32):
+    for share in np.linspace(0.0, 1.0, POINTS, dtype=np.float32):
         mixed = Weights(*(a + share * (b - a) for a, b in zip(one, other, strict=True)))
         program.evaluation.load(mixed)
         found.append(program.evaluation.metrics(program.dataset.test))

@@ -14,6 +14,7 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import LADDER
 from sweep.graph.home import Home, kept_steps, snapshot_at
 from sweep.graph.runs import run_of
+from sweep.graph.snapshot_file import attributes_of
 from sweep.graph.training import Task
 from sweep.hardware import circumstances
 from sweep.training.loop import Outcome, Watch, train
@@ -61,14 +62,8 @@ def drop_later(folder: Path, step: int) -> None:
 def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
     """As the weights after `at` steps, or as the final ones."""
     network = program.network
-    attributes = {
-        "training": training.name,
-        "step": program.recipe.epochs * program.steps if isinstance(at, Point) else at,
-        "image_size": network.image_size,
-        "channels": network.channels,
-        "classes": network.classes,
-        "width": training.model.width,
-    }
+    step = program.recipe.epochs * program.steps if isinstance(at, Point) else at
+    attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}
     path = folder / "snapshots" / "final.h5" if isinstance(at, Point) else snapshot_at(folder, at)
     files.write_snapshot(path, network, weights, attributes)
 

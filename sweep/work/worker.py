@@ -23,7 +23,7 @@ from sweep.graph import claim
 from sweep.graph.home import AGAIN, Home
 from sweep.graph.mask_file import can_make
 from sweep.graph.runs import Runs
-from sweep.graph.training import Line, Task
+from sweep.graph.training import Line, Task, Training
 from sweep.hardware import commit, gpu_name, hardware
 from sweep.progress import console
 from sweep.pruning.scores import Gradients
@@ -62,11 +62,11 @@ class Worker:
         self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
         self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
         self._program: tuple[object, Program] | None = None
-        self._mine: tuple[str, Callable[[], None]] | None = None  # the task under way, and whether it is still ours
+        self._check: Callable[[], None] | None = None  # raises where another process has taken the task under way over
         commit()  # as it is now, when this code was loaded; results say it later
 
     def program(self, training: Task) -> Program:
-        """The program that trains it."""
+        """Return the program of a task, compiled for the first that needs it."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
             compiled = keep_compiled(self.home.pool)
@@ -86,12 +86,12 @@ class Worker:
             self._program = key, program
         return self._program[1]
 
-    def network(self, training: Task) -> Network:
-        """The network of a training."""
+    def network(self, training: Training) -> Network:
+        """Return the network of a training."""
         return self.program(training).network
 
-    def gradients(self, training: Task, weights: Weights) -> Gradients:
-        """Gradients of a training's network on its data, for scores."""
+    def gradients(self, training: Training, weights: Weights) -> Gradients:
+        """Return the gradients of a training's network on its data, which scores look at."""
         from sweep.training.gradients import DeviceGradients
 
         return DeviceGradients(self.program(training), weights, training.seed)
@@ -105,14 +105,14 @@ class Worker:
 
     def perform(self, task: str) -> None:
         """Do the task, unless it is done."""
-        home, training = self.home, self.home.training(task)
+        home, training, self._check = self.home, self.home.training(task), None
         folder = home.folder(training)
         if home.done(training):
             if training.name in home.missing_points():
                 self._again(training)
             return
         # before anything can go wrong, so that a start that dies while compiling counts too
-        with self._claimed(training, folder) as (mine, check):
+        with self._claimed(folder) as (mine, check):
             if home.done(training):  # by another process, between the look and the claim
                 return
             (folder / "failure.json").unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class Worker:
     def _again(self, training: Task) -> None:
         """For the weights that it did not keep, or lost, and others want."""
         home, folder = self.home, self.home.folder(training)
-        with self._claimed(training, folder / AGAIN) as (_, check):
+        with self._claimed(folder / AGAIN) as (_, check):
             wanted = home.missing_points().get(training.name)
             if not wanted:  # another process had them again, between the look and the claim
                 return
@@ -157,12 +157,12 @@ class Worker:
             train_again(home, self.program(training), inputs, wanted, check, self.quiet)
 
     @contextmanager
-    def _claimed(self, training: Task, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
+    def _claimed(self, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
         """While the claim on a task is held: the claim, and a function that raises where another process has it."""
         mine = claim.take(place, self.restarts)
-        self._mine = training.slug, partial(claim.check, place, mine)
+        self._check = partial(claim.check, place, mine)
         with claim.beating(place, mine):
-            yield mine, self._mine[1]
+            yield mine, self._check
 
     def skip_collapsed(self) -> None:
         """Put on record which trainings are not worth starting, as far as files alone can say."""
@@ -201,8 +201,8 @@ class Worker:
 
     def _failed(self, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
         """A copy that was superseded says nothing of its successor."""
-        if self._mine and self._mine[0] == task:
-            self._mine[1]()
+        if self._check:
+            self._check()
         return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:

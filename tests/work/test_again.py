@@ -105,15 +105,15 @@ def test_an_epoch_that_the_record_lost_is_named(tiny_file, record):
 def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch):
     from sweep.work import again
 
-    compare, seen = again._compare, []
+    compare, seen = again._First.compare, []
 
-    def stopping(place: Path, losses: dict[int, float]) -> None:
-        compare(place, losses)
+    def stopping(first: again._First, place: Path) -> None:
+        compare(first, place)
         seen.append(len(files.read_metrics(place)))
         if seen == [1, 2]:
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(again, "_compare", stopping)
+    monkeypatch.setattr(again._First, "compare", stopping)
     home = read_home(str(tiny_file), (GROWN,), record)
     dense, worker = home.training("dense-seed0"), Worker(home, quiet=True, restarts=1)
     before = (home.folder(dense) / "result.json").read_bytes()
@@ -130,14 +130,14 @@ def test_an_earlier_point_that_is_wanted_later_is_not_passed_over(tiny_file, rec
     """Stopped after two epochs on its way to the end, it is then wanted at the end of the first."""
     from sweep.work import again
 
-    compare = again._compare
+    compare = again._First.compare
 
-    def stopping(place: Path, losses: dict[int, float]) -> None:
-        compare(place, losses)
+    def stopping(first: again._First, place: Path) -> None:
+        compare(first, place)
         if len(files.read_metrics(place)) == 2:
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(again, "_compare", stopping)
+    monkeypatch.setattr(again._First, "compare", stopping)
     for path in trainings(record, "ticket-*"):
         shutil.rmtree(path)
     home = read_home(str(tiny_file), (GROWN, "prune.rewind=[0]"), record)
