@@ -64,7 +64,7 @@ def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, r
     refuse_absent(found.data)
     path = path or SHIPPED / "sweeps" / f"{found.name}.yaml"
     made = tuning.describe(found, search.read(path), results)
-    for trial in made.planned:
+    for trial in made.planned or [search.chosen(made.search, found, {})]:
         find(experiment, (*overrides, *trial), results)
     return made
 

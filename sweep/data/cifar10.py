@@ -14,7 +14,7 @@ import struct
 import sys
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -40,12 +40,10 @@ def read(data: Data) -> Dataset:
     path = place_of(data)
     try:
         members = dict(_members(path))
-        if any(name.endswith(".bin") for name in members):
-            train, test = _binary(members)
-        elif any(name.lower().endswith(PICTURES) for name in members):
+        if any(name.lower().endswith(PICTURES) for name in members) and not any(n.endswith(".bin") for n in members):
             train, test = _pictures(members, "train"), _pictures(members, "test")
         else:
-            train, test = _python(members)
+            train, test = _batches(members)
         if path.name in PUBLISHED:
             _compare(path, path.stat().st_mtime_ns)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pickle.UnpicklingError, struct.error,
@@ -100,13 +98,6 @@ def _wanted(name: str) -> bool:
     return name.startswith(("data_batch_", "test_batch")) or name.lower().endswith(PICTURES)
 
 
-def _one(members: dict[str, bytes], stem: str) -> bytes:
-    for name, content in members.items():
-        if PurePosixPath(name).name in (stem, stem + ".bin"):
-            return content
-    raise KeyError(f"no file {stem} in it")
-
-
 def _images(stem: str, planes: np.ndarray, labels: np.ndarray) -> Images:
     """Return the images of one file. Raise ValueError, with its name, where they are not as CIFAR-10's are."""
     if planes.dtype != np.uint8 or planes.shape[1:] != (3072,):
@@ -120,33 +111,25 @@ def _images(stem: str, planes: np.ndarray, labels: np.ndarray) -> Images:
     return Images(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32))
 
 
-def _joined(part: Callable[[str], Images]) -> tuple[Images, Images]:
-    parts = [part(stem) for stem in TRAIN]
-    train = Images(np.concatenate([one.images for one in parts]), np.concatenate([one.labels for one in parts]))
-    return train, part("test_batch")
-
-
-def _binary(members: dict[str, bytes]) -> tuple[Images, Images]:
-    """One byte of label and 3072 of planes per image."""
+def _batches(members: dict[str, bytes]) -> tuple[Images, Images]:
+    """The images of the original files: the five for training, and the one for testing."""
 
     def part(stem: str) -> Images:
-        content = _one(members, stem)
-        if len(content) % 3073:
+        names = [name for name in members if PurePosixPath(name).name in (stem, f"{stem}.bin")]
+        if not names:
+            raise KeyError(f"no file {stem} in it")
+        content = members[names[0]]
+        if not names[0].endswith(".bin"):  # a pickled dictionary
+            batch = _Numbers(io.BytesIO(content), encoding="bytes").load()
+            return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[b"labels"]))
+        if len(content) % 3073:  # one byte of label and 3072 of planes per image
             raise ValueError(f"{stem}: {len(content)} bytes, expected a multiple of 3073")
         rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
         return _images(stem, rows[:, 1:], rows[:, 0])
 
-    return _joined(part)
-
-
-def _python(members: dict[str, bytes]) -> tuple[Images, Images]:
-    """Pickled dictionaries with `data` and `labels`."""
-
-    def part(stem: str) -> Images:
-        batch = _Numbers(io.BytesIO(_one(members, stem)), encoding="bytes").load()
-        return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[b"labels"]))
-
-    return _joined(part)
+    parts = [part(stem) for stem in TRAIN]
+    train = Images(np.concatenate([one.images for one in parts]), np.concatenate([one.labels for one in parts]))
+    return train, part("test_batch")
 
 
 # what pickles of arrays name, written by numpy 1 and by numpy 2

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep import files
-from sweep.data.prepared import DESCRIPTION, name_of
+from sweep.data.prepared import name_of
 from sweep.data.shards import Reader, Shards
 
 
@@ -27,7 +26,7 @@ class Decoded(Reader):
 
     def __init__(self, shards: Shards, folder: Path) -> None:
         super().__init__(shards)
-        size, images = shards.prepared.size, total(shards)
+        size, images = shards.prepared.size, shards.prepared.images[shards.split]  # also of those not read here
         name = name_of(shards.prepared, shards.split)
         folder.mkdir(parents=True, exist_ok=True)
         self._pixels = _mapped(folder / f"{name}.pixels", (images, size, size, 3))
@@ -48,12 +47,6 @@ class Decoded(Reader):
 
 def checksum(pixels: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(pixels).data) or 1
-
-
-def total(shards: Shards) -> int:
-    """Images of the whole split, also where only some of them are read."""
-    found = files.read_json(shards.prepared.root / DESCRIPTION, {"images": {shards.split: int}})
-    return int(found["images"][shards.split])
 
 
 def _mapped(path: Path, shape: tuple[int, ...], kind: type[np.generic] = np.uint8) -> np.ndarray:

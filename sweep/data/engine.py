@@ -58,6 +58,6 @@ def _receive(found: Listing, prepared: Prepared, options: Options) -> None:
     _work = found, prepared, options
 
 
-def _make(split: str, number: int) -> int:
+def _make(split: str, number: int) -> None:
     assert _work
-    return make_shard(*_work, split, number)
+    make_shard(*_work, split, number)

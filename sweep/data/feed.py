@@ -156,7 +156,7 @@ def open_reader(split: Shards, cache: str) -> Reader:
     place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)
-    if split.prepared.format == "jpeg":
+    if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # an earlier version did not count
         try:
             return Decoded(split, Path(place))
         except OSError as error:
@@ -192,7 +192,7 @@ def broken(paths: Iterable[str]) -> str:
     """The first image that cannot be decoded."""
     for path in paths:
         try:
-            tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+            _decoded(path)
         except tf.errors.InvalidArgumentError:
             return str(path)
     return ""
@@ -200,8 +200,7 @@ def broken(paths: Iterable[str]) -> str:
 
 def central(path: Tensor, size: int) -> Tensor:
     """The middle of the image, its shorter side cut to MARGIN, at `size` pixels."""
-    content = tf.io.read_file(path)
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    image = _decoded(path)
     height, width = tf.shape(image)[0], tf.shape(image)[1]
     side = tf.cast(tf.cast(tf.minimum(height, width), tf.float32) * MARGIN, tf.int32)
     return _sized(image[(height - side) // 2 :, (width - side) // 2 :][:side, :side], size)
@@ -209,17 +208,16 @@ def central(path: Tensor, size: int) -> Tensor:
 
 def random_crop(path: Tensor, seed: Tensor, size: int) -> Tensor:
     """A window of random area and shape, at `size` pixels."""
-    content = tf.io.read_file(path)
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    image = _decoded(path)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.shape(image),
-        tf.zeros((0, 0, 4)),
-        seed,
-        area_range=AREA,
-        aspect_ratio_range=SHAPE,
+        tf.shape(image), tf.zeros((0, 0, 4)), seed, area_range=AREA, aspect_ratio_range=SHAPE,
         use_image_if_no_bounding_boxes=True,
-    )
+    )  # fmt: skip
     return _sized(tf.slice(image, begin, extent), size)
+
+
+def _decoded(path: Tensor) -> Tensor:
+    return tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
 
 
 def _sized(image: Tensor, size: int) -> Tensor:

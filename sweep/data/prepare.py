@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,25 +63,15 @@ def plan(found: Listing, root: Path, options: Options) -> Prepared:
     return Prepared(root, options.format, options.size, found.classes, counts, images)
 
 
-def make_shard(found: Listing, prepared: Prepared, options: Options, split: str, number: int) -> int:
-    """Write one shard; how many images are in it."""
+def make_shard(found: Listing, prepared: Prepared, options: Options, split: str, number: int) -> None:
+    """Write one shard."""
     images = found.splits[split]
     # shuffled once: neighbours in a shard are then no neighbours in class
     order = np.random.Generator(np.random.Philox([options.seed, len(images)])).permutation(len(images))
     mine = order[number * options.per_shard : (number + 1) * options.per_shard]
     problems: list[list[str]] = []
-    count = 0
-
-    def records() -> Iterator[Written]:
-        nonlocal count
-        for i in mine:
-            made = _record(images[i], options, problems)
-            if made:
-                count += 1
-                yield made
-
-    write_shard(prepared, split, number, records(), problems)
-    return count
+    records = (_record(images[i], options, problems) for i in mine)
+    write_shard(prepared, split, number, filter(None, records), problems)
 
 
 def _record(source: Source, options: Options, problems: list[list[str]]) -> Written | None:

@@ -12,7 +12,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweep.data.prepared import SPLITS
@@ -85,17 +85,11 @@ def listing(source: Path) -> Listing:
     if strange:
         raise Refused(f"{source}: test images of the class {strange[0]!r}, which has no training images")
     number = {kind: label for label, kind in enumerate(classes)}
-    return Listing(
-        classes,
-        {
-            split: [
-                Source(part.name, number[kind], part.path, part.offset, part.length)
-                for kind, part in sorted(parts, key=lambda pair: pair[1].name)
-            ]
-            for split, parts in found.items()
-        },
-        tuple(sorted(left_out)),
-    )
+    splits = {
+        split: sorted((replace(part, label=number[kind]) for kind, part in parts), key=lambda part: part.name)
+        for split, parts in found.items()
+    }
+    return Listing(classes, splits, tuple(sorted(left_out)))
 
 
 def kept_listing(source: Path, dest: Path) -> Listing:
@@ -162,7 +156,8 @@ def _packed(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]
         return [], []
     others: list[str] = []
     try:
-        found = list(_in_tar(path, name, others))
+        with _Bounded(io.FileIO(path)) as file:
+            found = list(_in_tar(path, file, name, others))
     except tarfile.TarError as error:
         raise Refused(f"{path}: {error}; expected a whole tar file that is not compressed") from None
     # class folders may lie in others, all equally deep: what is deeper is in no class folder
@@ -182,20 +177,18 @@ def _name(path: Path) -> str:
 
 
 def _in_tar(
-    path: Path, split: str, others: list[str], base: int = 0, kind: str = "", file: io.BufferedReader | None = None
+    path: Path, file: io.BufferedReader, split: str, others: list[str], kind: str = ""
 ) -> Iterator[tuple[tuple[str, ...], Source]]:
-    """Yield the images where they lie in the outer file, with the folders or the inner tar file they are in.
-
-    The names of all other files go to `others`.
-    """
-    with path.open("rb") as opened, tarfile.open(fileobj=_From(file or opened, base), mode="r:") as tar:
+    """Yield the images of the tar file that begins where `file` stands, with the folders or the inner tar file they are
+    in. The names of all other files go to `others`."""
+    with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
-            name = Path(member.name)
-            at = base + member.offset_data
+            name, at = Path(member.name), member.offset_data
             inside = name.parts[name.parts.index(split) + 1 :] if split in name.parts[:-1] else name.parts
             file_itself = member.isfile() and not member.issparse()
             if file_itself and name.suffix == ".tar":
-                yield from _in_tar(path, split, others, at, name.stem, file or opened)
+                file.seek(at)
+                yield from _in_tar(path, file, split, others, name.stem)
             elif file_itself and name.suffix.lower() in FORMATS:
                 folders = (kind,) if kind else inside[:-1]
                 yield folders, Source("/".join([*folders[-1:], name.name]), -1, path, at, member.size)
@@ -203,26 +196,15 @@ def _in_tar(
                 others.append(f"{path}: {member.name}")
 
 
-class _From(io.RawIOBase):
-    """A file from some place on, as if it began there."""
+class _Bounded(io.BufferedReader):
+    """A file that is not read or sought beyond its end: a header may claim any length."""
 
-    def __init__(self, file: io.BufferedReader, base: int) -> None:
-        self.file, self.base, self.at = file, base, 0
-        self.end = os.fstat(file.fileno()).st_size
-
-    def read(self, count: int = -1) -> bytes:
-        here = min(self.base + self.at, self.end)  # a header may claim any length
-        self.file.seek(here)
-        found = self.file.read(min(count if count >= 0 else LARGEST, LARGEST, self.end - here))
-        self.at += len(found)
-        return found
+    def read(self, count: int | None = -1) -> bytes:
+        left = min(LARGEST, os.fstat(self.fileno()).st_size - self.tell())
+        return super().read(left if count is None or count < 0 else min(count, left))
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = offset if whence == 0 else self.at + offset
-        return self.at
-
-    def tell(self) -> int:
-        return self.at
+        return super().seek(min(offset, os.fstat(self.fileno()).st_size), whence)
 
 
 def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:

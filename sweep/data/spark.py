@@ -25,15 +25,15 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
         raise Refused("--on spark: pyspark is not installed; expected pip install 'lottery-sweep[spark]'") from None
     todo = missing(prepared)
     if todo:
-        if "SPARK_MASTER" not in os.environ:  # else its workers would take whatever python3 is first on the path
+        builder = SparkSession.builder.appName("lottery data prepare")
+        if "SPARK_MASTER" in os.environ:
+            builder = builder.master(os.environ["SPARK_MASTER"])
+        else:
+            # else its workers would take whatever python3 is first on the path
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("lottery data prepare").master(
-            os.environ.get("SPARK_MASTER", f"local[{jobs}]")
-        )
-        # a driver that listens on a name which does not resolve is the usual reason why local mode does not start
-        local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        for name, value in ({} if "SPARK_MASTER" in os.environ else local).items():
-            builder = builder.config(name, value)
+            # a driver that listens on a name which does not resolve is the usual reason why local mode does not start
+            builder = builder.master(f"local[{jobs}]").config("spark.driver.host", "127.0.0.1")
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         try:
             session = builder.getOrCreate()
         except (PySparkException, Py4JError, RuntimeError) as error:
@@ -44,7 +44,7 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
             context = session.sparkContext
             context.setLogLevel("ERROR")
             shared = context.broadcast((found, prepared, options))
-            context.parallelize(todo, len(todo)).foreach(lambda shard: _make(shared.value, shard))
+            context.parallelize(todo, len(todo)).foreach(lambda shard: make_shard(*shared.value, *shard))
         except (PySparkException, Py4JError) as error:
             raise Refused(f"--on spark: {_line(error)}; what is there stays, run again to go on") from None
         finally:
@@ -54,7 +54,3 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def _make(work: tuple[Listing, Prepared, Options], shard: tuple[str, int]) -> None:
-    make_shard(*work, *shard)

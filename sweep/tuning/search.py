@@ -119,9 +119,9 @@ def read(path: Path) -> Search:
 
 
 def trials(search: Search, experiment: Experiment) -> list[Trial]:
-    """Return the trials that are known beforehand, in the order they are made: all, or of `bayes` the first."""
+    """Return the trials that are known beforehand, in the order they are made: all, or of `bayes` none."""
     if search.method == "bayes":
-        return [chosen(search, experiment, {})]
+        return []
     if search.method == "grid":
         rows = itertools.product(*map(_values, search.parameters.values()))
         return [_trial(dict(zip(search.parameters, row, strict=True))) for row in itertools.islice(rows, search.count)]

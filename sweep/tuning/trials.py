@@ -59,8 +59,8 @@ class Tuning:
 
     def choose(self, number: int) -> Trial:
         """Return a trial by its number, chosen now if no process has chosen it yet."""
-        if number < len(self.planned):
-            return self.planned[number]
+        if known := self.known(number):
+            return known
         with lock.alone(self.root / ".choosing.lock"):
             if known := self.known(number):
                 return known

@@ -106,8 +106,11 @@ def test_unpacking_that_was_killed_is_finished_by_the_next(ended, tmp_path, monk
         packed.unpack_here(tmp_path / "record")
     monkeypatch.undo()
     assert packed.is_record(tmp_path / "record")
+    there = tmp_path / "record" / "autotuned" / "gpu" / "choice.textproto"
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_text("of another process, which was faster")
     packed.unpack_here(tmp_path / "record")
-    assert files_under(tmp_path / "record") == whole
+    assert files_under(tmp_path / "record") == whole and there.read_text().startswith("of another process")
 
 
 @pytest.mark.parametrize("name", packed.PACKED)
