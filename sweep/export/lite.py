@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from models import Weights, mobile
+from models import Weights
 from sweep.errors import Refused
 from sweep.export.subject import Subject, Wanted
 
 
 def converted(subject: Subject, wanted: Wanted) -> bytes:
     """Return a LiteRT file of a training for one image at a time."""
+    import tensorflow as tf
+
+    from models import mobile
+
     network, weights = subject.network, subject.weights
     sparse = wanted.sparse and wanted.precision != "int8"  # no sparse int8 kernels exist
     rewritten = sparse and mobile.fits(network)

@@ -47,7 +47,7 @@ COMMANDS = [
     "plan", "status", "weights", "report", "record", "sbatch", "supervise", "rescue", "retry",
     "cancel",    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing",
     "wandb sync", "wandb dashboard", "wandb report",
-    "data prepare", "data inspect", "schema",
+    "data prepare", "data inspect", "schema", "best", "evaluate", "export",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models import Weights, build, mobile
+from models import Weights, build
 from sweep.errors import Refused
 from sweep.export.formats import FORMATS, export, facts_in
 from sweep.export.subject import Facts, Subject, Wanted
@@ -121,6 +121,8 @@ def test_a_keras_model_trains_on(subject, tmp_path):
     ("name", "channels"), [("mobilenet_v2", 3), ("mobilenet_v2_small", 3), ("mobilenet_v2_small", 1)]
 )
 def test_the_rewritten_network_computes_the_same(name, channels, size):
+    from models import mobile
+
     network = build(name, image_size=size, channels=channels, classes=4, width=0.35)
     images = np.random.default_rng(2).normal(size=(3, size, size, channels)).astype(np.float32)
     weights = network.initial(3)
@@ -129,6 +131,8 @@ def test_the_rewritten_network_computes_the_same(name, channels, size):
 
 
 def test_only_networks_of_depthwise_and_pointwise_layers_are_rewritten():
+    from models import mobile
+
     assert mobile.fits(build("mobilenet_v2", image_size=32, channels=3, classes=4))
     assert not mobile.fits(build("resnet20", image_size=32, channels=3, classes=4))
 

@@ -223,7 +223,7 @@ def test_a_control_that_diverged_in_a_seed_is_beaten_by_the_others():
 
 def test_every_control_is_held_against_its_ticket(tmp_path):
     """As the trainings name their masks: an inverted one lies in a file of its own."""
-    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(2), seeds=(0, 1, 2), controls=CONTROLS)
+    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(2), seeds=(0, 1, 2), controls=tuple(CONTROLS))
     home = Home(tmp_path / "small", made)
     for training in home.graph:
         better = 0.9 if training.kind in ("dense", "ticket") else 0.8
