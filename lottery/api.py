@@ -85,7 +85,7 @@ class Sweep:
         return make_plan(self.home, on, jobs)
 
     def status(self) -> Table:
-        """Where every training stands: from files, and from SLURM where it was submitted."""
+        """Return one row per training: where it stands, from files and, where it was submitted, from SLURM."""
         return _frame(status.standing_of(self.home).tasks)
 
     def results(self) -> Table:
@@ -93,7 +93,7 @@ class Sweep:
         return _frame(collect(self.home))
 
     def verdicts(self, margin: float = MARGIN) -> Table:
-        """Of every ticket: accuracy, difference to the dense network, whether it wins."""
+        """Return one row per ticket: accuracy, difference to the dense network, verdict."""
         return _frame([_row_of(one) for one in self.findings(margin).verdicts])
 
     def answer(self, margin: float = MARGIN) -> str:
@@ -120,7 +120,7 @@ class Sweep:
 
     @cached_property
     def _opened(self) -> Home:
-        """The same, its folder made ready for writing."""
+        """Return the home of the experiment with its folder made ready for writing."""
         self.home = open_home(*self._words)
         return self.home
 

@@ -1,1 +1,1 @@
-"""Where cells run: this machine, or a cluster through job scripts."""
+"""Places where trainings run: this machine, MPI, or a SLURM cluster."""

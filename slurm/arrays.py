@@ -1,4 +1,4 @@
-"""On a SLURM cluster: submits what is missing as a chain of jobs and does not stay around.
+"""The SLURM backend: submits what is missing as a chain of jobs and returns.
 
 What is done is known from the files; what waits or runs, from SLURM. So submitting again submits only what is in
 neither.

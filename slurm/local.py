@@ -1,4 +1,4 @@
-"""On this machine: in this process on one compiled program, or in several worker processes.
+"""The local backend: trains in this process on one compiled program, or in several worker processes.
 
 A worker process that dies, or is told to stop by itself, takes one training with it, not the sweep: it is recorded as
 failed and a new worker takes its place. On a machine with GPUs every worker has its own, or shares one where there are

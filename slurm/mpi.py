@@ -1,4 +1,4 @@
-"""In an MPI world: rank 0 hands tasks out, every other rank does them one after the other on its own GPU.
+"""The MPI backend: rank 0 hands tasks out, every other rank does them one after the other on its own GPU.
 
 What is handed out is data, the results folder and the word of a task, and what comes back is a Failure or none. The
 results are files, so a rank that dies takes the tasks under way with it and nothing that was finished.

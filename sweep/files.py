@@ -194,7 +194,7 @@ def _fits(value: Any, kind: Any) -> bool:
 def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any], first: bool = False
 ) -> None:
-    """With a checksum of the content: a disk or a copy that changes a byte would train to another number, unseen.
+    """Write arrays to HDF5 with a checksum: a disk or a copy that changes a byte would train to another number, unseen.
 
     Made in memory first: where the disk is full, HDF5 ends the process with a segmentation fault.
     """

@@ -71,3 +71,14 @@ def test_arrows_run_one_way_from_lottery_to_slurm_to_sweep_to_models():
     for number, package in enumerate(order):
         for path in (ROOT / package).rglob("*.py"):
             assert {name.split(".")[0] for name in imports(path)} <= set(order[: number + 1]), path
+
+
+def test_a_docstring_can_be_read_alone():
+    wrong = []
+    for path in [path for room in ("lottery", "slurm", "sweep", "models") for path in (ROOT / room).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                said = ast.get_docstring(node) or ""
+                if said.startswith(("Of ", "The same", "As ", "That ", "By ", "With ")):
+                    wrong.append(f"{path.relative_to(ROOT)}: {said.splitlines()[0]}")
+    assert wrong == []

@@ -40,7 +40,7 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
 
 
 def supervise_(*command: Annotated[str, Parameter(help="What to run", allow_leading_hyphen=True)]) -> int:
-    """In a job: run a command, pass SLURM's signals on to it, ask for another turn where it was saved or killed.
+    """Run a command inside a job, pass SLURM's signals on to it, and requeue it where it was saved or killed.
 
     Example: lottery supervise lottery train cifar10_resnet20 dense-seed0
     """

@@ -24,7 +24,7 @@ def experiments(context: CompletionContext) -> list[str]:
 
 
 def trainings(context: CompletionContext) -> list[str]:
-    """Of the experiment that stands before."""
+    """Return the trainings of the experiment named before it."""
     experiment = context["experiment"].raw
     try:
         return [training.slug for training in read_home(experiment or "", (), _results(context)).graph]

@@ -53,7 +53,7 @@ def prepare(
     part: Annotated[str, Parameter(help="Only this machine's part, such as 3/20 (an array task's)")] = "",
     strict: Annotated[bool, Parameter(help="End with status 1 where an image was lost")] = False,
 ) -> int:
-    """From class folders or tar files to shards. Run again to go on: what is there already is not made again.
+    """Pack images from class folders or tar files into shards. Run again to continue: finished shards are kept.
 
     SOURCE has train/CLASS/*.JPEG and val/CLASS/*.JPEG, or both as tar files, or ImageNet's own tar files and devkit; or
     it is CIFAR-10's archive.

@@ -42,7 +42,7 @@ def status(
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Where every training of the sweep stands, from its files and, where it was submitted, from SLURM.
+    """Show where every training stands, from its files and, where it was submitted, from SLURM.
 
     Example: lottery status dry_run
     """

@@ -101,7 +101,7 @@ def _asked(results: Path) -> dict[str, Task | Mask]:
 
 
 def _of_other_runs(results: Path, asked: Mapping[str, Task | Mask]) -> dict[str, str]:
-    """Of these, what came from another run of a training than is there, and what came from that in turn; and why."""
+    """Return the names among `asked` that came from another run of a training than is there, each with the reason."""
     runs = Runs(results)
 
     def of_mask(mask: Mask) -> str:

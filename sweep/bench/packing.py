@@ -34,7 +34,7 @@ class Packing:
     epoch_images: int  # trained on in an epoch
 
     def tickets_per_hour(self, epochs: float, in_a_row: int) -> float:
-        """Of a GPU, where every process trains so many tickets of so many epochs before it starts anew."""
+        """Return tickets per GPU-hour if every process trains `in_a_row` tickets before it starts anew."""
         seconds = epochs * self.epoch_images * self.per_gpu / self.images_per_second
         return 3600 * self.per_gpu * in_a_row / (self.start_seconds + in_a_row * seconds)
 

@@ -68,7 +68,7 @@ def measured(devices: Devices, precision: str) -> Rates:
 
 
 def _seconds(work: Callable[[], Any], calls: int = 10) -> float:
-    """Of one call among many, so that the host does not count. A number of the last is fetched: the device is done."""
+    """Return the seconds of one call among many, so that the host does not count; the last result is waited for."""
 
     def several() -> float:
         began = time.perf_counter()

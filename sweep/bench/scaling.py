@@ -1,4 +1,4 @@
-"""From one device to all, each with the same share of the batch: what summing gradients and waiting for images cost."""
+"""Scaling from one device to all, each with the same share of the batch: what gradients and waiting cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scaling:
 
 
 def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int, quiet: bool = False) -> list[Scaling]:
-    """On 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one."""
+    """Measure on 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one device."""
     dataset = open_dataset(experiment.data).for_training_only()
     counts = sorted({1, devices.replicas} | {2**k for k in range(10) if 2**k < devices.replicas})
     found: list[Scaling] = []

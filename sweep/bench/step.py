@@ -25,7 +25,7 @@ from sweep.utilisation import watched
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one variant of the step. None: not known here."""
+    """What was measured of one variant of the step; None: not known here."""
 
     hardware: str
     model: str
@@ -105,7 +105,7 @@ def time_steps(
 
 
 def usual_images(size: int) -> int:
-    """In an epoch of CIFAR-10, or of ImageNet."""
+    """Return the images of an epoch of CIFAR-10, or of ImageNet for larger pictures."""
     return 50_000 if size <= 64 else 1_281_167
 
 

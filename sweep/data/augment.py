@@ -43,7 +43,7 @@ def flipped(images: Tensor, which: Tensor) -> Tensor:
 
 
 def neighbours(x: Tensor, groups: int) -> Tensor:
-    """Of each image the one before it in its group; the last of the group for the first."""
+    """Return for each image the one before it in its group; for the first, the last of the group."""
     grouped = tf.reshape(x, (groups, -1, *x.shape[1:]))
     return tf.reshape(tf.roll(grouped, 1, 1), x.shape)
 

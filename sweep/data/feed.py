@@ -152,7 +152,7 @@ class Sharded:
 
 
 def open_reader(split: Shards, cache: str) -> Reader:
-    """From the node's own disk where there is one: as pixels if they have room, else as they are, else in place."""
+    """Return a reader of the node's own disk if there is room (pixels, else shards), else of the shards in place."""
     place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)

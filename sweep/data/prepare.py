@@ -1,4 +1,4 @@
-"""From images as they come to shards: pure functions of the source, the seed and the options, shard by shard.
+"""Packing images into shards: pure functions of the source, the seed and the options, shard by shard.
 
 So any engine may make any shard at any time, and a preparation that was killed goes on with the shards that are missing
 and ends with the same bytes. Images that cannot be used are listed in the shard's index; none is lost in silence.
@@ -45,7 +45,7 @@ class Options:
 
 
 def eight_bits(picture: Image) -> Image:
-    """Of 16 bits per pixel the upper 8, as TensorFlow takes them: converting clips, and the picture would be white."""
+    """Return the upper 8 of 16 bits per pixel, as TensorFlow takes them; clipping would make the picture white."""
     if not picture.mode.startswith("I"):
         return picture
     from PIL import Image

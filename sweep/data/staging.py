@@ -15,7 +15,7 @@ from sweep.progress import Work
 
 
 def staged(shards: Shards, folder: Path) -> Shards:
-    """The same records, read from `folder`. The first task of a node copies, the others wait for it."""
+    """Return the shards copied to `folder`. The first task of a node copies, the others wait for it."""
     prepared, split = shards.prepared, shards.split
     here = dataclasses.replace(prepared, root=folder / name_of(prepared, split))
     here.root.mkdir(parents=True, exist_ok=True)

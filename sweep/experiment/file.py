@@ -124,7 +124,7 @@ SEAL = "# checksum "
 
 
 def record(experiment: Experiment) -> str:
-    """The same for a results folder, sealed: what it says was asked must not change under results that are there."""
+    """Return the text of an experiment for its results folder, sealed: it must not change under finished results."""
     text = dump(experiment)
     return f"{text}{SEAL}{_checksum(text)} of the lines above; change a file of your own, or give key.sub=value\n"
 

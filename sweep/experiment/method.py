@@ -44,7 +44,7 @@ class Method:
 
     @property
     def own_quantile(self) -> float | None:
-        """Of N:M, which fixes how much goes."""
+        """The sparsity that N:M pruning fixes, 1 − N/M; None for other allocations."""
         pair = n_and_m(self.allocation)
         return 1 - pair[0] / pair[1] if pair else None
 

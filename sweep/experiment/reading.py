@@ -1,4 +1,4 @@
-"""From the sections of a file to an experiment, or to a line for every mistake in them; and their JSON Schema.
+"""Turns the sections of a file into an experiment, or into a line for every mistake; and makes their JSON Schema.
 
 Both come by pydantic from the fields and their forms. It takes a fifth of a second to load, so this module is imported
 only where it is used.

@@ -170,7 +170,7 @@ def works(folder: Path, claim: Claim) -> bool | None:
 
 
 def _named(folder: Path) -> str:
-    """By the training, also where it is trained again in a folder within its own."""
+    """Return the name of the training, also where it is trained again in a folder within its own."""
     return folder.name if folder.parent.name == "trainings" else folder.parent.name
 
 

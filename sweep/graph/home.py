@@ -102,8 +102,8 @@ class Home:
         return out
 
     def weights(self, training: Task, at: Point) -> Literal["there", "to come", "lost", "never"]:
-        """Where the weights of a training at a point are: `to come` before it is done, `lost` where it is done and they
-        are missing, `never` where recipe.stop_at ended it before."""
+        """Return where the weights of a training at a point are: `to come` before it is done, `lost` where it is done
+        and they are missing, `never` where recipe.stop_at ended it before."""
         folder = self.folder(training)
         if not (folder / "result.json").exists():
             return "to come"
@@ -134,7 +134,7 @@ class Home:
         return [need for need in training.needs if need.name in lost or not self.done(need)]
 
     def missing_points(self) -> dict[str, list[Point]]:
-        """Of finished trainings, by name: points whose weights are not there, and one that is to be trained wants them.
+        """Return, by name of finished trainings, the points whose weights are missing and a training to come reads.
 
         To be trained again for weights that it has lost counts too.
         """

@@ -1,4 +1,4 @@
-"""From an experiment to its graph: the trainings it asks for, in the order in which they are handed out."""
+"""The graph of an experiment: the trainings it asks for, in the order in which they are handed out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Graph:
         return len(self.trainings)
 
     def __getitem__(self, task: str) -> Task:
-        """By its slug, or by its full name."""
+        """Return a training by its slug or by its full name."""
         found = self._by_task.get(task) or self._by_task.get(task.rpartition("-")[0])
         if found is None or task not in (found.slug, found.name):
             raise Refused(f"no training {task!r} in this experiment{suggestion(task, self._by_task)}")

@@ -63,7 +63,7 @@ Results = dict[Task, dict[str, Any]]  # what result.json says
 
 
 def results_of(home: Home) -> Results:
-    """Of the trainings that are done."""
+    """Return what result.json says of every training that is done."""
     paths = {training: home.folder(training) / "result.json" for training in home.graph}
     return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
 

@@ -23,7 +23,7 @@ RUNS: files.Shape = {"run?": str, "runs?": {}, "fingerprint?": str}
 
 
 def run_of(weights: Weights) -> str:
-    """The same as a mask keeps of the weights it was taken from."""
+    """Return the digest that identifies a run: that of its final kernels, which a mask keeps too."""
     return hashlib.sha256(weights.kernels.tobytes()).hexdigest()
 
 
@@ -33,7 +33,7 @@ def _run_of_file(path: Path, changed: int) -> str:
 
 
 class Runs:
-    """Of the trainings of a pool as they are now; each is looked at once."""
+    """Which runs of the trainings of a pool are there now; each is looked at once."""
 
     def __init__(self, pool: Path) -> None:
         self.pool = pool
@@ -42,7 +42,7 @@ class Runs:
         self._replaced: dict[str, str] = {}
 
     def there(self, name: str) -> str | None:
-        """None where it is not done, or nothing says which run it was."""
+        """Return the run of a training that is there; None where it is not done, or nothing says which run it was."""
         if name not in self._there:
             record, final = self.record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
             run = record.get("run") if record else None
@@ -52,7 +52,7 @@ class Runs:
         return self._there[name]
 
     def before(self, training: Task) -> dict[str, str]:
-        """Of the trainings it comes from, by their names."""
+        """Return the runs of the trainings that a training comes from, by name."""
         found = {parent.name: self.there(parent.name) for parent in training.needs}
         return {name: run for name, run in found.items() if run}
 

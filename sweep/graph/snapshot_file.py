@@ -36,7 +36,7 @@ def adopted_weights(path: Path, network: Network, seed: int) -> Weights:
 
 
 def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:
-    """With their network and the attributes of their file."""
+    """Return a checkpoint's network, weights and attributes."""
     named, attributes = files.read_arrays(path)
     try:
         network = network_of(attributes)

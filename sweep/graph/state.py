@@ -55,7 +55,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
 
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
-    """Of every training, in the order of the plan; `lacking`: points that are wanted and not there, by name."""
+    """Return the state of every training, in the order of the plan; `lacking`: points that are missing, by name."""
     there, lacking = folders(home), lacking or {}
     return [
         state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
@@ -74,8 +74,8 @@ def missing(home: Home) -> list[Task]:
 
 
 def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> float:
-    """Of one that is missing. From its checkpoint it goes on; where it is done and lacks points, it is trained again up
-    to the last of them."""
+    """Return the epochs a missing training still needs. It continues from its checkpoint; a finished one that lacks
+    points is trained again up to the last of them."""
     folder, until = home.folder(training), float(training.recipe.epochs)
     begins = until - training.epochs
     if lacking:
@@ -152,7 +152,7 @@ class Forecast:
 
 
 def forecast(home: Home) -> Forecast | None:
-    """Of trainings on as many devices as the dense run had; None before one was done."""
+    """Return predicted and real times of finished trainings on as many devices as the dense run; None without any."""
     predicted, there, devices = predicted_seconds(home) or {}, folders(home), _dense_devices(home)
     pairs = []
     for training in home.graph:
@@ -182,7 +182,7 @@ class Cost:
 
 
 def device_seconds(result: dict[str, Any]) -> float:
-    """Of several trainings on a GPU each takes its part; where that was not measured, as many as were allowed."""
+    """Return the device-seconds of a training; of a shared GPU its share, or an equal part if that was not measured."""
     share = result["devices"] / result.get("trainings_per_gpu", 1)
     return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
 

@@ -133,12 +133,12 @@ class Mask(_Value):
 
     @cached_property
     def of_ticket(self) -> Mask:
-        """That of the ticket a control belongs to."""
+        """The mask of the ticket that a control belongs to."""
         return replace(self, arrangement="found")
 
     @cached_property
     def round(self) -> int:
-        """Of iterative pruning, from 1."""
+        """The round of iterative pruning, counted from 1."""
         return 1 + (self.within.round if self.within else 0)
 
     @property

@@ -18,7 +18,7 @@ Table = dict[str, dict[str, float]]
 def weight_statistics(
     home: Home, training: Task, per_kernel: bool = False, at: Point = END, quantiles: Sequence[float] = QUANTILES
 ) -> Table:
-    """Of the prunable weights and of all numbers, as they are and their magnitudes; of each kernel on request.
+    """Return statistics of the prunable weights and of all numbers, signed and as magnitudes; of kernels on request.
 
     Quantiles of the magnitudes of the prunable ones are pruning thresholds.
     """

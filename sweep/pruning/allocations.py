@@ -39,7 +39,7 @@ def whole(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
 
 
 def uniform(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
-    """The same quantile of each kernel."""
+    """Prune the given quantile of each kernel."""
     parts = _split(scores, shapes)
     return np.concatenate([lowest_out(part, count_pruned(quantile, part.size)) for part in parts])
 

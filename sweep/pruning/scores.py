@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 class Gradients(Protocol):
-    """Of a network at given kernels; what is not a kernel stays as it is at the point where it is scored."""
+    """The gradients of a network at given kernels; all else stays as at the point where it is scored."""
 
     def of_loss(self, kernels: Array) -> Array:
         """g = ∂L/∂θ, L the mean loss of ten training images of every class."""

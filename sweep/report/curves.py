@@ -172,7 +172,7 @@ def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[A
 
 
 def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float | None:
-    """Where the axis begins, if a control lies so low that the tickets' curves would become one; None: show all.
+    """Return where the axis begins if a control lies so low that the tickets' curves would become one; None: show all.
 
     >>> frame([{"accuracy": top1, "control": top1 < 50} for top1 in (92.0, 82.0, 10.0)])
     72.0

@@ -41,7 +41,7 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """Of a difference, in points; nothing where there is none.
+        """The interval of a difference in percentage points; empty where there is none.
 
         >>> Estimate(0.01, 3, 0.005).interval
         '[+0.50, +1.50]'
@@ -52,7 +52,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Of accuracies, with Student's interval. Of two seeds that would be 9 standard deviations wide on each side.
+    """Return the mean of accuracies with Student's interval; none for two seeds: it would be ± 9 deviations.
 
     >>> one = estimate([0.90, 0.91, 0.92])
     >>> round(one.mean, 4), round(one.half, 4)

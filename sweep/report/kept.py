@@ -29,7 +29,7 @@ def masks_of(home: Home) -> list[Mask]:
 
 
 def kept(home: Home) -> Kept:
-    """By the masks that are there; by what an earlier report wrote down where they are not."""
+    """Return what masks keep of every kernel: from their files, or from an earlier report where they are gone."""
     noted = _counted_before(home.report / NAME)
     found = Kept(noted["weights"])
     for mask in masks_of(home):

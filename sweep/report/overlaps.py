@@ -55,7 +55,7 @@ def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
 
 
 def groups(found: Sequence[Pair]) -> list[Group]:
-    """In the order of what differs, then from many weights to few."""
+    """Return the groups in the order of what differs, then from many weights to few."""
     out = []
     for (differ, _), some in grouped(found, lambda pair: (pair.differ, pair.levels)).items():
         means = (mean(getattr(p.overlap, name) for p in some) for name in ("shared", "chance_in_kernels", "chance"))

@@ -73,7 +73,7 @@ class Beside:
 
     @property
     def place(self) -> str:
-        """In the published range or how far from it, of figures as printed, to a hundredth of a point."""
+        """Whether our figure lies in the published range or how far from it, to a hundredth of a percentage point."""
         least, ours, greatest = (
             float(f"{100 * one:.2f}") for one in (self.published.least, median(self.ours), self.published.greatest)
         )

@@ -34,7 +34,7 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
-    """By level and rewind point: what it gains over the earliest, by seed, with its 95 % interval."""
+    """Return, by level and rewind point, the gain over the earliest point, paired by seed, with its 95 % interval."""
     measured = [row for row in tickets if row.measured]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}

@@ -31,7 +31,7 @@ def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
 
 
 def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
-    """From which point on the dense network is stable, and its tickets; nothing where no instability was measured."""
+    """Return a sentence: from which point on dense network and tickets are stable; empty if it was not measured."""
     said = list[str]()
     for who, found in _measured(rows).items():
         points, seeds = in_order(found, per_epoch), max(map(len, found.values()))

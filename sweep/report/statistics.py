@@ -31,7 +31,7 @@ MANY = 1000  # no more are counted
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of every ticket: mean difference, its standard error and degrees of freedom; NaN and 0 where pairs lack."""
+    """The mean difference of every ticket, its standard error and degrees of freedom; NaN and 0 where pairs lack."""
 
     mean: Array
     error: Array

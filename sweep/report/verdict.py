@@ -105,7 +105,7 @@ class _Held:
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
-    """Of every level and rewind point with a finished or failed ticket; most weights first, then by rewind point."""
+    """Return a verdict for every level and rewind point with a finished or failed ticket; most weights first."""
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a point)")
     rows = list(rows)

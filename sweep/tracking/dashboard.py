@@ -30,7 +30,7 @@ def publish_workspace(home: Home) -> tuple[Path, str]:
 
 
 def publish_report(home: Home, words: str) -> tuple[Path, str]:
-    """The same for the Report; `words`: what it says above its panels, in Markdown."""
+    """Return the file that describes the Report, and its address; `words`: the Markdown above its panels."""
     return _publish(home, "wandb-report", lambda entity: report(home.experiment, entity, words))
 
 

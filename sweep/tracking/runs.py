@@ -80,12 +80,12 @@ def tolerated(what: str) -> Iterator[None]:
 
 
 def run_id(name: str) -> str:
-    """Of a report or, with a word of its folder, of a training: the same whichever experiment asked for it."""
+    """Return the wandb id for a name: the same whichever experiment asked for the training."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def id_of(folder: Path) -> str:
-    """Of a training: the same for every start. Deleted and trained anew, it is another run there too."""
+    """Return a training's wandb id: the same for every start, another one if it was deleted and trained anew."""
     return run_id(f"{folder.name} {word}" if (word := _noted(folder).get("life")) else folder.name)
 
 
@@ -121,7 +121,7 @@ def track_report(home: Home, rows: Sequence[Row], paths: list[Path]) -> None:
 
 
 def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
-    """Of a dense run: how large its final weights are."""
+    """Log the histogram and quantiles of a dense run's final weights."""
     if not isinstance(tracker, Run):
         return
     import numpy as np

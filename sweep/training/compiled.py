@@ -70,7 +70,7 @@ def _there(done: Path) -> bool:
 
 
 def _digest(program: Program) -> str:
-    """Of all that decides what is compiled: the question, this code, the driver, XLA's other flags."""
+    """Return a digest of all that decides what is compiled: experiment, this code, the driver, XLA's other flags."""
     import models
     import sweep.training
 

@@ -24,7 +24,7 @@ TEMPERATURE = 200.0  # by which GraSP divides the logits
 
 
 class DeviceGradients:
-    """Of the program's network, with what is not a kernel as in `weights`; images of the training split by seed."""
+    """Gradients of the program's network, all but kernels as in `weights`, on images of the training split by seed."""
 
     def __init__(self, program: Program, weights: Weights, seed: int) -> None:
         self.program, self.network, self.seed = program, program.network, seed

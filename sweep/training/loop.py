@@ -255,7 +255,7 @@ _PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopp
 
 
 def fingerprint(start: Start) -> str:
-    """Of everything a training begins from: a checkpoint of another beginning must not be continued."""
+    """Return a digest of everything a training begins from: a checkpoint of another beginning must not be continued."""
     digest = hashlib.sha256(f"{start.step} {start.seed}{' last rate' if start.last_rate else ''}".encode())
     for vector in (*start.weights, start.mask):
         if vector is not None:

@@ -160,7 +160,7 @@ class Program:
 
     @property
     def loss_scale(self) -> float:
-        """By which the loss is multiplied now; 1 where it is not."""
+        """The factor by which the loss is multiplied now; 1 where it is not."""
         return float(self._local("scale")[0]) if self.scaled else 1.0
 
     def take_sums(self) -> tuple[float, float]:

@@ -83,7 +83,7 @@ def _step(recipe: Recipe, at: Array) -> Array:
 
 
 def _cosine(recipe: Recipe, at: Array) -> Array:
-    """From 1 after the warm-up to 0 at the end."""
+    """Return the cosine schedule: from 1 after the warm-up to 0 at the end."""
     done = np.clip((at - recipe.warmup_epochs) / (recipe.epochs - recipe.warmup_epochs), 0.0, 1.0)
     return 0.5 * (1.0 + np.cos(np.pi * done))
 
@@ -185,6 +185,6 @@ def groups_of(recipe: Recipe, replicas: int) -> int:
 
 
 def most_devices(recipe: Recipe, available: int) -> int:
-    """As many of the devices as can share a batch."""
+    """Return how many of the devices can share a batch."""
     together = recipe.norm_images or recipe.batch
     return max(count for count in range(1, max(available, 1) + 1) if recipe.batch % (count * together) == 0)

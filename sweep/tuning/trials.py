@@ -28,7 +28,7 @@ from sweep.tuning.search import Search, Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one trial."""
+    """What became of one trial."""
 
     trial: Trial
     folder: Path

@@ -1,4 +1,4 @@
-"""From the word EXPERIMENT, a file, a folder or a name, to an experiment and its results folder."""
+"""Finds an experiment and its results folder by a file, a folder or a name."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
 
 
 def open_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """The same, made ready for writing."""
+    """Return the home of an experiment with its folder made ready for writing."""
     experiment, folder = find(word, overrides, results)
     return opened(experiment, folder)
 
 
 def read_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """The same, for looking only: nothing is written, and the folder may not exist yet."""
+    """Return the home of an experiment for looking only: nothing is written, and the folder may not exist yet."""
     experiment, folder = find(word, overrides, results)
     refuse_old(folder)
     return Home(folder, experiment)
 
 
 def _listed(experiment: Experiment, folder: Path) -> Experiment:
-    """With the digest of its images, as they are or, where they are not at hand, as they were when it was planned."""
+    """Return the experiment with the digest of its images as they are or, if they are not there, as it was planned."""
     if not SOURCES[experiment.data.name].listed:
         return experiment
     if Path(experiment.data.path).expanduser().exists() and experiment.data.path:

@@ -60,7 +60,7 @@ def drop_later(folder: Path, step: int) -> None:
 
 
 def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
-    """As the weights after `at` steps, or as the final ones."""
+    """Write the weights as the checkpoint after `at` steps, or as the final one."""
     network = program.network
     step = program.recipe.epochs * program.steps if isinstance(at, Point) else at
     attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}

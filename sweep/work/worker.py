@@ -206,7 +206,7 @@ class Worker:
         return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:
-        """The same; where another process has the training, wait until it is done or free."""
+        """Attempt a task; where another process has the training, wait until it is done or free."""
         said = False
         while True:
             try:
