@@ -14,7 +14,7 @@ from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Over
 from lottery.cli.masks import summary
 from lottery.cli.plan import scripts
 from lottery.cli.say import failed, method
-from slurm import arrays, preflight, sbatch
+from slurm import arrays, preflight
 from slurm.arrays import Slurm
 from slurm.backend import Backend
 from slurm.cancel import earlier_plan
@@ -44,7 +44,7 @@ Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
 
 
 def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) -> int:
-    """The whole sweep in minutes on this machine, with data that comes with the installation.
+    """Run a whole sweep in minutes on this machine, with data that comes with the installation.
 
     Example: lottery dry-run
     """
@@ -53,10 +53,8 @@ def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) ->
     # on a GPU a second process would start for longer than all the tickets take
     status = _run(home, Local(jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))), quiet=False)
     if status == 0:
-        console.print(f"\nOn a cluster the same sweep would be these job scripts, in {home.root / 'slurm'}:")
-        chain = sbatch.chain(home.experiment, home.root, home.graph.trainings)
-        sbatch.write_scripts(home.root, chain)
-        scripts(home, chain)
+        console.print(f"next: {command('export', home.root, '--to', 'ticket.keras')} takes the best ticket out; "
+                      f"{command('plan', home.root, '--on', 'slurm')} shows the jobs of a cluster")  # fmt: skip
     return status
 
 

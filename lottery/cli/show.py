@@ -133,7 +133,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         if home.done(training) and home.snapshot(training, END).exists():
             summary(home, training, make=False)
     print(render_findings(found), end="")
-    console.print("report:", *map(str, paths), sep="\n  ")
+    console.print(f"report: {paths[0]}")
 
 
 def render_findings(found: Findings) -> str:
@@ -155,10 +155,11 @@ def render_findings(found: Findings) -> str:
         if row.instability is not None:
             points = f"{100 * row.instability:.2f} points"
             said.append(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
-    said += [found.answer, *found.noted, beaten(found.verdicts), power(rows, found.margin), found.rule]
+    said += [beaten(found.verdicts), power(rows, found.margin), found.rule]
     if found.unsealed:
         said.append(f"{found.unsealed} of {len(rows)} results are of a version before 0.3 and have no checksum: a "
                     "digit that was changed in them since cannot be noticed")  # fmt: skip
     if left := sum(row.state not in ("done", "skipped") for row in rows):
         said.append(f"{left} of {len(rows)} trainings are not done: {command('status', found.folder)}")
-    return rendered(*([table] if found.verdicts else []), *filter(None, said))
+    answer = list(filter(None, (found.answer, *found.noted)))  # last: what stands on the screen at the end
+    return rendered(*([table] if found.verdicts else []), *filter(None, said), *(["", *answer] if answer else []))
