@@ -12,7 +12,7 @@ sweep.charts()["accuracy"]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from sweep.graph.results import collect
 from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
+from sweep.report.best import Best, best
 from sweep.report.figures import charts
 from sweep.report.findings import Findings, findings
-from sweep.report.verdict import MARGIN, Verdict
+from sweep.report.verdict import MARGIN, Verdict, verdicts
 from sweep.work.find import open_home, read_home
 from sweep.work.fitting import fitting
 from sweep.work.worker import Failure
@@ -108,6 +109,11 @@ class Sweep:
         """The figures of the report as Altair charts, as far as what is done allows."""
         return charts(self.home, collect(self.home), self.experiment.name)
 
+    def best(self, margin: float = MARGIN) -> Ticket:
+        """Return the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse."""
+        rows = collect(self.home)
+        return Ticket(self.home, best(rows, verdicts(rows, margin), margin))
+
     def report(self, margin: float = MARGIN) -> list[Path]:
         """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""
         return write_report(self.home, margin)
@@ -123,6 +129,24 @@ class Sweep:
         """Return the home of the experiment with its folder made ready for writing."""
         self.home = open_home(*self._words)
         return self.home
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A trained ticket of a sweep: what is known of it (`found`), and its weights as a model."""
+
+    home: Home
+    found: Best
+
+    def model(self, probabilities: bool = True) -> Any:
+        """Return the ticket as a Keras model that takes uint8 pictures; it can be trained on."""
+        from models.keras_model import keras_model
+        from sweep.data import open_dataset
+        from sweep.export.subject import subject_of
+
+        training = self.home.training(self.found.training)
+        subject = subject_of(self.home, training, open_dataset(self.home.experiment.data))
+        return keras_model(subject.network, subject.weights, subject.scale, subject.offset, probabilities)
 
 
 def _row_of(one: Verdict) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import weights_at
-from sweep.graph.training import Training
+from sweep.graph.training import Task
 from sweep.hardware import version_of
 
 Precision = Literal["float32", "float16", "int8"]
@@ -82,7 +82,7 @@ class Subject:
         return asdict(self.facts)
 
 
-def subject_of(home: Home, training: Training, dataset: Dataset) -> Subject:
+def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
     """Return a finished training of an experiment; `dataset` says how its pictures are normalised and called."""
     path = home.snapshot(training, END)
     if not path.exists():

@@ -66,6 +66,18 @@ def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path):
     assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
 
 
+def test_from_python_the_best_ticket_is_a_keras_model(dry_run, best):
+    from lottery import Sweep
+    from sweep.data import open_dataset
+
+    ticket = Sweep(dry_run / "dry_run").best()
+    assert ticket.found.training == best["training"]
+    test = open_dataset(Sweep(dry_run / "dry_run").experiment.data).test
+    model = ticket.model()
+    right = model.predict(test.images, verbose=0).argmax(1) == test.labels
+    assert right.mean() == pytest.approx(best["test_top1"], abs=1e-9) and model.trainable_variables
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
