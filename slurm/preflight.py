@@ -99,7 +99,7 @@ def _place(home: Home) -> Found:
 
 
 def _lock(home: Home) -> Found:
-    """flock holds against another process: two who submit at the same moment submit once."""
+    """Whether a lock holds against another process, so that two who submit at the same moment submit once."""
     with _trial(home) as path, open(path, "w") as f:
         try:
             fcntl.flock(f, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def _lock(home: Home) -> Found:
     if other.returncode == 0:
         remedy = "never submit from two places at once, or put the results on a file system with locks"
         return "warning", "this file system does not keep locks", remedy
-    return "flock holds"
+    return "file locking works"
 
 
 def _clock(home: Home) -> Found:

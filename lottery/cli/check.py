@@ -35,7 +35,7 @@ def check(
         return 2 if wrong else 0
     table = Table("", "", "found", "what to do")
     for one in found:
-        table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "WRONG"}[one.state], one.found, one.remedy)
+        table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "FAIL"}[one.state], one.found, one.remedy)
     progress.show(table)
-    console.print("this cannot work so" if wrong else "nothing stands in the way")
+    console.print("check failed" if wrong else "all checks passed")
     return 2 if wrong else 0

@@ -39,7 +39,7 @@ def method(home: Home) -> str:
     steps = [
         f"Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
         f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
-        f"{recipe.schedule}. Weights are kept at {points}, at a ladder of early points and at the end.",
+        f"{recipe.schedule}. Weights are kept at {points}, at extra early checkpoints and at the end.",
     ]
     if marks:
         steps += [

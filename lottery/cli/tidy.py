@@ -57,8 +57,8 @@ def tidy(
             table.add_row(one.name, one.why, _size(one.bytes))
         if found:
             progress.show(table)
-        what = "a run since replaced" if replaced else "no use to any experiment"
-        said = f"{len(found)} of {what}, {_size(sum(one.bytes for one in found))}"
+        what = "from a run since replaced" if replaced else "unreferenced: no experiment asks for them"
+        said = f"{len(found)} {what}, {_size(sum(one.bytes for one in found))}"
         again = "lottery tidy --replaced --delete" if replaced else "lottery tidy --delete"
         console.print(said + ("" if delete or not found else f"; {again} deletes them"))
     if delete:

@@ -186,7 +186,7 @@ def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float |
 
 
 def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
-    """What lies below the frame, a line for each curve."""
+    """Return what is off scale, a line for each curve."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for point in sorted(points, key=lambda point: point["remaining"]):
         if point["accuracy"] < bottom:
@@ -196,7 +196,7 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
         accuracies = sorted({f"{point['measured']:.1f}" for point in found}, key=float)
         left = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
         ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, left)]
-        out.append(f"below the frame: {name}: {ends[0]} % with {ends[1]} % left")
+        out.append(f"off scale: {name}: {ends[0]} % with {ends[1]} % left")
     return out
 
 

@@ -228,11 +228,15 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
         return ""
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
     deviation = measured or SPREAD
-    said = f"Differences spread by {100 * deviation:.2f} points ({'measured' if measured else 'assumed'}). "
+    said = (
+        f"Standard deviation of the differences: {100 * deviation:.2f} percentage points "
+        f"({'measured' if measured else 'assumed'}). "
+    )
     if seeds < SEEDS:
-        said += f"{seeds} seed{'s' if seeds > 1 else ''} can show nothing; "
+        said += f"{'One seed' if seeds == 1 else f'{seeds} seeds'}: no significance test. "
     else:
         least = statistics.smallest_margin(deviation, seeds, count)
-        said += f"{seeds} seeds and {count} tickets show a margin of {100 * least:.2f} points (80 % power); "
+        said += f"{seeds} seeds and {count} tickets detect a loss of {100 * least:.2f} percentage points (80 % power). "
     seeds = statistics.seeds_for(margin, deviation, count)
-    return said + f"{100 * margin:g} points take {seeds if seeds < statistics.MANY else f'{seeds} or more'} seeds."
+    needed = seeds if seeds < statistics.MANY else f"{seeds} or more"
+    return said + f"To detect {100 * margin:g} percentage points, {needed} seeds are needed."

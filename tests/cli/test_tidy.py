@@ -38,7 +38,7 @@ def test_what_was_taken_out_of_an_experiment_is_listed_and_stays(shrunk, lottery
     assert status == 0 and listed(said) == sorted(one.name for one in gone) + [mask]
     assert all(one["bytes"] > 0 for one in json.loads(said))
     _, said, _ = lottery("tidy")
-    assert "3 of no use to any experiment" in said and "lottery tidy --delete deletes them" in said
+    assert "3 unreferenced: no experiment asks for them" in said and "lottery tidy --delete deletes them" in said
     assert content(shrunk.pool) == before
 
 
@@ -47,7 +47,7 @@ def test_told_to_it_deletes_that_and_nothing_else(shrunk, lottery):
     assert "deleted: 3" in lottery("tidy", "--delete")[1]
     assert {path.name for path in (shrunk.pool / "trainings").iterdir()} == wanted
     assert len(list((shrunk.pool / "masks").iterdir())) == 1
-    assert "0 of no use" in lottery("tidy")[1]
+    assert "0 unreferenced" in lottery("tidy")[1]
 
 
 def test_what_another_experiment_asks_for_is_kept(shrunk, lottery):

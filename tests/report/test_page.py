@@ -72,8 +72,8 @@ def test_the_page_holds_everything_and_asks_nothing_of_anyone(swept):
     text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     for heading in ("Accuracy and remaining weights", "Accuracy and rewind point", "Every ticket", "Verdicts",
                     "What a later rewind point gains",
-                    "Every ticket, against the dense network", "Epoch by epoch", "What is left of every kernel", "Cost",
-                    "Failures", "How this was obtained"):  # fmt: skip
+                    "Every ticket, against the dense network", "Learning curves", "What is left of every kernel",
+                    "Cost", "Failures", "Reproduce"):  # fmt: skip
         assert f"<h2>{heading}</h2>" in text
     assert "Nothing can be said about spread from one seed" in text and "A ticket wins when" in text
     assert "1 of 161 trainings failed." in text and "Unfinished: 1 of 161 trainings are missing (1 waiting)" in text

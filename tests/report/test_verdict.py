@@ -258,11 +258,11 @@ def test_many_tickets_are_held_to_more_than_one_is():
 
 def test_what_the_seeds_can_show_is_said_before_and_after():
     before = power([*rows("dense", [None, None, None]), *rows("ticket", [None, None, None])])
-    assert "spread by 0.25 points (assumed)" in before and "3 seeds and 1 tickets show a margin of" in before
+    assert "0.25 percentage points (assumed)" in before and "3 seeds and 1 tickets detect a loss of" in before
     after = power([*DENSE, *rows("ticket", [0.890, 0.902, 0.901])])
-    assert "(measured)" in after and "take" in after
+    assert "(measured)" in after and "seeds are needed" in after
     assert power(DENSE) == ""
-    assert "1 seed can show nothing" in power([*rows("dense", [0.9]), *rows("ticket", [0.9])])
+    assert "One seed: no significance test" in power([*rows("dense", [0.9]), *rows("ticket", [0.9])])
 
 
 def test_ties_match_the_dense_network_and_do_not_beat_a_control():

@@ -100,7 +100,7 @@ def test_no_key_for_wandb(tmp_path, monkeypatch):
 def test_the_command_tells_by_its_status_and_as_json(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(experiment_file.dump(made_up.experiment()))
-    assert "nothing stands in the way" in lottery("check", file, "--results", tmp_path / "results").stdout
+    assert "all checks passed" in lottery("check", file, "--results", tmp_path / "results").stdout
     done = lottery("check", file, "recipe.batch=5000", "--json", "--results", tmp_path / "results", check=2)
     assert [one["what"] for one in json.loads(done.stdout) if one["state"] == "wrong"] == ["data"]
 
