@@ -63,6 +63,7 @@ COMMANDS: dict[Group, dict[str, Any]] = {
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
              "schema": schema.schema},
 }  # fmt: skip
+bench.app.command(export.inference)
 for group, commands in COMMANDS.items():
     for place, (name, command) in enumerate(commands.items()):
         if isinstance(command, App):

@@ -26,7 +26,7 @@ from sweep.progress import Work, console, show
 if TYPE_CHECKING:
     from sweep.bench.step import Timing
 
-app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext")
+app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
 Network = Annotated[str, Parameter(help="A network of lottery's, such as resnet20")]

@@ -30,7 +30,12 @@ MOST_JOBS = 1024
 NAMED = 10  # of a long list
 PROBLEMS = "problems.txt"
 
-app = App(name="data", help="Prepare images once, look at what was prepared.", help_format="plaintext")
+app = App(
+    name="data",
+    help="Prepare images once, look at what was prepared.",
+    help_format="plaintext",
+    group_commands="Commands",
+)
 
 
 @app.command

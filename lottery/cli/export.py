@@ -1,9 +1,10 @@
-"""The commands that take a ticket out of a sweep: best, evaluate, export."""
+"""The commands that take a ticket out of a sweep: best, evaluate, export; and how fast it then is."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,8 +31,6 @@ def best(experiment: ExperimentName, json_: Json = False, results: Results = RES
 
     Example: lottery best dry_run
     """
-    from dataclasses import asdict
-
     home = read_home(experiment, (), results)
     found = _best(home)
     if json_:
@@ -63,13 +62,13 @@ def evaluate(
     from sweep.devices import prepare
     from sweep.export import evaluate as evaluation
 
-    home, training = _chosen(experiment, words, results)
+    home, training = chosen(experiment, words, results)
     dataset = open_dataset(home.experiment.data)
-    chosen, where = evaluation.images_of(dataset, home.experiment.data, on, split)
-    found = evaluation.evaluated(home, training, dataset, chosen, prepare())
+    images, where = evaluation.images_of(dataset, home.experiment.data, on, split)
+    found = evaluation.evaluated(home, training, dataset, images, prepare())
     names = dataset.class_names
     if predictions:
-        evaluation.write_predictions(predictions, found, names, chosen)
+        evaluation.write_predictions(predictions, found, names, images)
     described = evaluation.as_json(found, names)
     if json_:
         print(json.dumps({"training": training.name, "on": where} | described, indent=1))
@@ -110,7 +109,7 @@ def export(
     from sweep.export.subject import Wanted, subject_of
 
     formats.format_of(to, precision)  # before anything is loaded
-    home, training = _chosen(experiment, words, results)
+    home, training = chosen(experiment, words, results)
     dataset = open_dataset(home.experiment.data)
     samples, checked = (
         in_memory(part, count, dataset.image_size) for part, count in ((dataset.train, 200), (dataset.test, 100))
@@ -124,6 +123,42 @@ def export(
     return 0
 
 
+def inference(
+    experiment: ExperimentName,
+    *words: Words,
+    rounds: Annotated[int, Parameter(help="Measurements of each, interleaved")] = 50,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Time a ticket under LiteRT on this machine: dense, sparse and int8, on one thread and on all.
+
+    Example: lottery bench inference dry_run
+    """
+    from sweep.bench.inference import measured
+    from sweep.data import open_dataset
+    from sweep.export.evaluate import in_memory
+    from sweep.export.subject import subject_of
+    from sweep.hardware import hardware
+
+    if rounds < 1:
+        raise Refused(f"--rounds {rounds}: expected 1 or more")
+    home, training = chosen(experiment, words, results)
+    dataset = open_dataset(home.experiment.data)
+    samples = in_memory(dataset.train, 200, dataset.image_size)
+    found = list(measured(subject_of(home, training, dataset), samples, rounds))
+    if json_:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+        return 0
+    title = f"{training.slug}, one image at a time, {hardware()}"
+    table = Table("file", "threads", "ms", "±", "MB", "memory MB", "sparse kernels", title=title)
+    for one in found:
+        sparse = "not readable" if one.sparse_operators is None else str(one.sparse_operators)
+        table.add_row(one.variant, str(one.threads), f"{one.milliseconds:.3f}", f"{one.spread:.3f}",
+                      f"{one.bytes / 1e6:.2f}", f"{one.memory / 1e6:.1f}", sparse)  # fmt: skip
+    progress.show(table)
+    return 0
+
+
 def _best(home: Home) -> Best:
     from sweep.graph.results import collect
     from sweep.report.best import best as best_of
@@ -133,7 +168,7 @@ def _best(home: Home) -> Best:
     return best_of(rows, verdicts(rows))
 
 
-def _chosen(experiment: str, words: tuple[str, ...], results: Path) -> tuple[Home, Training]:
+def chosen(experiment: str, words: tuple[str, ...], results: Path) -> tuple[Home, Training]:
     """Return the experiment, and the training that is named or else its best ticket."""
     home = read_home(experiment, tuple(word for word in words if "=" in word), results)
     named = [word for word in words if "=" not in word]

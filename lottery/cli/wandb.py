@@ -11,7 +11,7 @@ from lottery.cli.find import RESULTS, ExperimentName, Override, Results, read_ho
 from sweep.errors import Refused
 from sweep.progress import console
 
-app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext")
+app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext", group_commands="Commands")
 
 
 @app.command

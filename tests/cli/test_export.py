@@ -66,6 +66,17 @@ def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path):
     assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
 
 
+def test_inference_is_timed_dense_sparse_and_int8_with_the_kernels_that_ran(dry_run, best):
+    found = json.loads(lottery("bench", "inference", dry_run / "dry_run", "--rounds", 2, "--json").stdout)
+    lines = {(one["variant"], one["threads"]): one for one in found}
+    assert {name for name, _ in lines} == {"dense float32", "sparse float32", "sparse float16", "dense int8"}
+    assert all(one["milliseconds"] > 0 and one["memory"] > 0 for one in found)
+    assert lines["dense float32", 1]["sparse_operators"] == 0 and lines["dense int8", 1]["sparse_operators"] is None
+    assert (
+        lines["sparse float16", 1]["bytes"] < lines["sparse float32", 1]["bytes"] < lines["dense float32", 1]["bytes"]
+    )
+
+
 def test_from_python_the_best_ticket_is_a_keras_model(dry_run, best):
     from lottery import Sweep
     from sweep.data import open_dataset

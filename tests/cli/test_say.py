@@ -16,7 +16,9 @@ def test_a_sweep_says_its_method_and_nothing_that_it_does_not_do(tmp_path):
     assert "kept at 0, 1ep, 2ep, at extra early checkpoints" in lines[1] and lines[3].endswith(" 2 trainings.")
     method_at = made_up.experiment(quantiles=(0.5,), methods=(parsed("magnitude@1ep"),), controls=("fresh",))
     lines = method(Home(tmp_path / "at", method_at)).splitlines()
-    assert "kept at 0, 1ep, 2ep, at extra early checkpoints" in lines[1] and lines[3].endswith("2 trainings; beside them 1 fresh.")
+    assert "kept at 0, 1ep, 2ep, at extra early checkpoints" in lines[1] and lines[3].endswith(
+        "2 trainings; beside them 1 fresh."
+    )
     alone = made_up.experiment(quantiles=(), rewind=made_up.points(0), instability=made_up.points(0))
     lines = method(Home(tmp_path / "alone", alone)).splitlines()
     assert [line.partition(":")[0] for line in lines[1:]] == ["1. Dense run", "2. Instability", "3. Report."]
