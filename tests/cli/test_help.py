@@ -45,7 +45,8 @@ def test_the_shell_completes_experiments_and_the_trainings_of_one(unfinished, lo
 COMMANDS = [
     "dry-run", "check", "train", "masks", "sweep",
     "plan", "status", "weights", "report", "record", "sbatch", "supervise", "rescue", "retry",
-    "cancel",    "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing", "bench inference",
+    "cancel", "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing",
+    "bench inference",
     "wandb sync", "wandb dashboard", "wandb report",
     "data prepare", "data inspect", "schema", "best", "evaluate", "export",
 ]  # fmt: skip
