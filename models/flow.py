@@ -17,17 +17,8 @@ class Flow(Compute):
     def norm(self, name: str, x: Tensor, epsilon: float, activation: Activation = "") -> Tensor:
         return x
 
-    def convolution(
-        self,
-        name: str,
-        x: Tensor,
-        filters: int,
-        size: int,
-        stride: int = 1,
-        bias: bool = False,
-        symmetric: bool = False,
-    ) -> Tensor:
-        return super().convolution(name, x, filters, size, stride, False, symmetric)
+    def biased(self, name: str, x: Tensor) -> Tensor:
+        return x
 
     def relu(self, x: Tensor) -> Tensor:
         return x

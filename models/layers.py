@@ -37,21 +37,18 @@ class Compute:
         return images
 
     def convolution(
-        self,
-        name: str,
-        x: Tensor,
-        filters: int,
-        size: int,
-        stride: int = 1,
-        bias: bool = False,
+        self, name: str, x: Tensor, filters: int, size: int, stride: int = 1, *, bias: bool = False,
         symmetric: bool = False,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
         if symmetric and stride > 1:
             x = tf.nn.conv2d(padded(x, size), kernel, stride, "VALID")
         else:
             x = tf.nn.conv2d(x, kernel, stride, "SAME")
-        return x + tf.cast(self.weights[f"{name}/bias"], x.dtype) if bias else x
+        return self.biased(name, x) if bias else x
+
+    def biased(self, name: str, x: Tensor) -> Tensor:
+        return x + tf.cast(self.weights[f"{name}/bias"], x.dtype)
 
     def max_pool(self, x: Tensor, size: int, stride: int) -> Tensor:
         """Return the largest number of every window. Inputs come out of a ReLU, so a border of 0 changes nothing."""

@@ -32,17 +32,8 @@ class Mobile(Compute):
         images = tf.repeat(images, 3, axis=3) if images.shape[3] == 1 else images
         return tf.reverse(images, [1, 2])
 
-    def convolution(
-        self,
-        name: str,
-        x: Tensor,
-        filters: int,
-        size: int,
-        stride: int = 1,
-        bias: bool = False,
-        symmetric: bool = False,
-    ) -> Tensor:
-        assert not bias and not symmetric, "fits() says so"
+    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1, **how: bool) -> Tensor:
+        assert not how, "no network of depthwise layers has biases or symmetric padding"
         kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
         if self.first:
             self.first = False

@@ -41,20 +41,10 @@ class Shaped(Compute):
     def images(self, images: Tensor) -> Tensor:
         return barrier(tf.transpose(images, (3, 1, 2, 0)))  # else augmented anew for each of the stem's nine weights
 
-    def convolution(
-        self,
-        name: str,
-        x: Tensor,
-        filters: int,
-        size: int,
-        stride: int = 1,
-        bias: bool = False,
-        symmetric: bool = False,
-    ) -> Tensor:
-        if bias or (symmetric and stride > 1):  # no network that gains by these layers has them
-            return _turned(
-                lambda images: super(Shaped, self).convolution(name, images, filters, size, stride, bias, symmetric), x
-            )
+    def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1, **how: bool) -> Tensor:
+        if how.get("bias") or (how.get("symmetric") and stride > 1):  # no network that gains by these layers has them
+            plain = super().convolution
+            return _turned(lambda images: plain(name, images, filters, size, stride, **how), x)
         parts = windows(x, size, stride)
         rows = parts[0] if size == 1 else tf.concat(parts, 0)  # a patch of the image per column
         product = Product(rows, tf.reshape(self.weights[f"{name}/kernel"], (-1, filters)))
