@@ -75,6 +75,6 @@ def best(rows: list[Packing]) -> int:
 
 
 def in_a_row(row: Packing, epochs: int) -> int:
-    """So many one after the other that starting takes no more than its share of the time."""
+    """Return how many trainings to run one after the other so that starting takes no more than its share."""
     seconds = epochs * row.epoch_images * row.per_gpu / row.images_per_second
     return math.ceil(row.start_seconds * (1 / START_SHARE - 1) / seconds)

@@ -155,7 +155,7 @@ def chain(
 
 
 def _place(training: Task) -> tuple[int, bool]:
-    """Its generation; of the first the dense runs come first, then what was pruned at its initialization."""
+    """Return a task's place in the chain: its stage; in the first, dense runs come before pruning at initialization."""
     return training.generation, training.generation == 0 and training.kind != "dense"
 
 

@@ -64,7 +64,7 @@ class Work:
         self.at(self.done + 1)
 
     def at(self, done: float, note: str = "") -> None:
-        """So much is done; `note` is what a watcher wants to know."""
+        """Tell how much is done; `note` is what a watcher wants to know."""
         self.done, now = done, time.monotonic()
         self.bar.speed_estimate_period = now - self.began  # an epoch may be longer than the half minute rich looks back
         self.bar.update(TaskID(0), completed=done, total=self.total, note=note)

@@ -24,7 +24,7 @@ BARRIER_SECONDS = 900.0  # until all have compiled
 
 @dataclass(frozen=True)
 class Packing:
-    """So many trainings on one GPU."""
+    """What was measured of several trainings on one GPU."""
 
     hardware: str
     network: str

@@ -240,7 +240,7 @@ def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
 
 
 def _cifar10(source: Path) -> Listing:
-    """Its images, 32 pixels each, as lossless pictures."""
+    """Return the images of CIFAR-10, 32 pixels each, as lossless pictures."""
     from PIL import Image
 
     from sweep.data import Images, cifar10

@@ -55,7 +55,7 @@ class Row:
 
     @property
     def lost(self) -> bool:
-        """It will have no accuracy: it failed, diverged or was skipped."""
+        """Whether a training will have no accuracy, because it failed, diverged or was skipped."""
         return self.state in ("failed", "skipped") or (self.test_top1 is not None and not self.measured)
 
 

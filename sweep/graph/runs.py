@@ -99,7 +99,7 @@ class Runs:
         return self._records[name]
 
     def recorded(self, name: str) -> dict[str, str]:
-        """Those it came from: of its result or, where it is not finished, of its beginning."""
+        """Return the runs a training came from, as its result says or, where it is not finished, its beginning."""
         begun = self.pool / "trainings" / name / "training.json"
         record = self.record(name) or files.read_json_if_there(begun, RUNS) or {}
         return record.get("runs") or {}

@@ -58,7 +58,7 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
 
 
 def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Those that have a number, against the dense runs where these are given; and those that have none, with why."""
+    """Return the cells with a number (minus the dense runs where given), and those without one, with the reason."""
     levels = grouped(
         [row for row in rows if row.density is not None or row.quantile is not None], lambda row: row.level
     )

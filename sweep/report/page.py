@@ -240,7 +240,7 @@ def _unbroken(figure: Estimate | str) -> str:
 
 
 def _unbroken_reason(one: Verdict) -> str:
-    """Its figures on one line; why it failed is a sentence."""
+    """Return a verdict's reason with its figures kept on one line; a sentence (why it failed) may break."""
     figures, *why = one.reason.split("; ") if one.difference and one.outcome != "failed" else ("", one.reason)
     return "; ".join(filter(None, (_unbroken(figures), *why)))
 

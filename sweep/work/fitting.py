@@ -8,7 +8,7 @@ from sweep.training.schedule import check_batch, check_points, check_size
 
 
 def fitting(experiment: Experiment) -> Dataset:
-    """Its data, which is there, fills a batch and has the size and the steps that are asked for."""
+    """Return the data of an experiment; raise Refused unless it fills a batch and has the size and steps asked for."""
     refuse_absent(experiment.data)
     dataset = open_dataset(experiment.data)
     check_batch(experiment.recipe, len(dataset.train))
