@@ -145,7 +145,7 @@ class Ticket:
         from sweep.export.subject import subject_of
 
         training = self.home.training(self.found.training)
-        subject = subject_of(self.home, training, open_dataset(self.home.experiment.data))
+        subject = subject_of(self.home, training, open_dataset(training.data))
         return keras_model(subject.network, subject.weights, subject.scale, subject.offset, probabilities)
 
 

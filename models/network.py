@@ -100,7 +100,7 @@ class Network:
         out = {}
         for name in sorted({*own, *named}):
             has, wants = (arrays[name].shape if name in arrays else "none" for arrays in (named, own))
-            other_classes = name in classifier and has[:-1] == wants[:-1]
+            other_classes = name in classifier and (name not in named or has[:-1] == wants[:-1])
             if has != wants and not other_classes:
                 raise ValueError(f"{self.name}: {name} has shape {has}, expected {wants}")
             out[name] = named[name] if has == wants else own[name]

@@ -81,7 +81,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
                 jobs.put_on_record(home, job, number, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]
             if new and "masks" in live:  # masks that wait already must wait for these dense runs too
-                old = [live[one.slug] for one in home.graph.dense if one.slug in live]
+                old = [live[one.slug] for one in home.graph.sources if one.slug in live]
                 queue.update(live["masks"], f"Dependency=afterany:{':'.join([*new, *old])}")
         except (Refused, OSError) as error:  # of a full disk: a job on no record would run beside the next submission
             with suppress(Refused, queue.Silent):
@@ -190,7 +190,7 @@ def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -
             coming.add(training.name)
     # of the dense runs; gradients are taken, and later rounds pruned, by the trainings themselves
     unmade = any(
-        (mask := training.mask) is not None and mask.of.kind == "dense" and not SCORES[mask.method.score].gradients
+        (mask := training.mask) is not None and mask.of.dense and not SCORES[mask.method.score].gradients
         and not mask.at_start and not home.mask(mask.as_made).exists()
         and (training.name in coming or not any(need.name in lacking for need in training.needs))
         for training in home.graph
@@ -206,7 +206,7 @@ def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, 
     clauses = [(how, [numbers[name]]) for how, name in job.waits if name in numbers]
     needed = {need.slug for task in job.tasks for need in home.training(task).needs}
     if job.part == "masks":
-        needed = {one.slug for one in home.graph.dense}
+        needed = {one.slug for one in home.graph.sources}
     elif job.part in ("report", "rest"):
         needed = {training.slug for training in home.graph}
     submitted = {home.training(task).slug for one, _ in done for task in one.tasks}

@@ -64,7 +64,7 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
 
 def settled_for(home: Home, trainings: Iterable[Task]) -> Experiment:
     """Return the experiment of a folder with numbers where its cluster says auto, for a chain of these trainings."""
-    generations = Counter(one.generation for one in trainings if one.kind != "dense")
+    generations = Counter(one.generation for one in trainings if not one.dense)
     return settled(home.experiment, home.pool, max(generations.values(), default=0))
 
 

@@ -70,7 +70,7 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
             training=training.name,
             kind=training.kind,
             generation=training.generation,
-            rewind=str(training.begin),
+            rewind=str(training.rewound),
             epochs=training.epochs,
             left=left.get(training.name, 0.0),
             state="missing" if training.name in left else "done",

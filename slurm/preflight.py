@@ -145,7 +145,7 @@ def needed_bytes(home: Home) -> int:
                     width=model.width)  # fmt: skip
     each = 4 * network.parameters
     wanted = missing(home)
-    snapshots = sum(1 + len(home.graph.points_of(one)) + (len(LADDER) if one.kind == "dense" else 0) for one in wanted)
+    snapshots = sum(1 + len(home.graph.points_of(one)) + (len(LADDER) if one.dense else 0) for one in wanted)
     return each * (snapshots + 3 * min(len(wanted), sbatch.together(home.experiment.cluster)))
 
 

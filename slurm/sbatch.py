@@ -156,7 +156,7 @@ def chain(
 
 def _place(training: Task) -> tuple[int, bool]:
     """Return a task's place in the chain: its stage; in the first, dense runs come before pruning at initialization."""
-    return training.generation, training.generation == 0 and training.kind != "dense"
+    return training.generation, training.generation == 0 and not training.dense
 
 
 def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> Waits:
@@ -282,7 +282,7 @@ def carried(experiment: Experiment, training: Task) -> int:
     """Trainings of an array element; a dense run has one to itself."""
     several = experiment.cluster.trainings_per_task
     assert several != "auto", "slurm.packing settles it"
-    return 1 if training.kind == "dense" else several
+    return 1 if training.dense else several
 
 
 def together(cluster: Cluster) -> int:

@@ -63,8 +63,8 @@ def evaluate(
     from sweep.export import evaluate as evaluation
 
     home, training = chosen(experiment, words, results)
-    dataset = open_dataset(home.experiment.data)
-    images, where = evaluation.images_of(dataset, home.experiment.data, on, split)
+    dataset = open_dataset(training.data)
+    images, where = evaluation.images_of(dataset, training.data, on, split)
     found = evaluation.evaluated(home, training, dataset, images, prepare())
     names = dataset.class_names
     if predictions:
@@ -110,7 +110,7 @@ def export(
 
     formats.format_of(to, precision)  # before anything is loaded
     home, training = chosen(experiment, words, results)
-    dataset = open_dataset(home.experiment.data)
+    dataset = open_dataset(training.data)
     samples, checked = (
         in_memory(part, count, dataset.image_size) for part, count in ((dataset.train, 200), (dataset.test, 100))
     )
@@ -143,7 +143,7 @@ def inference(
     if rounds < 1:
         raise Refused(f"--rounds {rounds}: expected 1 or more")
     home, training = chosen(experiment, words, results)
-    dataset = open_dataset(home.experiment.data)
+    dataset = open_dataset(training.data)
     samples = in_memory(dataset.train, 200, dataset.image_size)
     found = list(measured(subject_of(home, training, dataset), samples, rounds))
     if json_:

@@ -50,7 +50,7 @@ def masks(
         print(json.dumps([_counted(mask, found_in(home, mask)) for mask in made(home)], indent=1))
         return 0
     failures, lacking = list[Failure](), home.missing_points()
-    for training in home.graph.dense:
+    for training in home.graph.sources:
         if not home.done(training):  # why, is on record beside it
             failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
             continue
@@ -62,7 +62,7 @@ def masks(
         if END in lacking.get(training.name, ()):
             said = "its weights at end are not there for some of its masks; lottery sweep trains it again"
             failures.append(Failure(training.slug, said))
-    some = len(failures) < len(home.graph.dense)
+    some = len(failures) < len(home.graph.sources)
     worker = Worker(home)
     worker.skip_collapsed()
     if warm_up and some:

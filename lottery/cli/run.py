@@ -90,7 +90,7 @@ def train(
         raise Refused(f"--seed {seed}: expected it or names of trainings ({named[0].slug}), not both")
     if seed is not None and seed not in described.experiment.seeds:
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
-    wanted = named or [one for one in described.graph.dense if seed in (None, one.seed)]
+    wanted = named or [one for one in described.graph if one.dense and seed in (None, one.origin)]
     if not named:  # an array element leaves it to the training
         _check_data(described)
     home = open_home(experiment, overrides, results)
@@ -106,7 +106,7 @@ def train(
     for training in wanted:
         failure = worker.attempt_patiently(training.slug)
         failures += [failure] if failure else []
-        if not failure and training.kind == "dense":
+        if not failure and training.dense:
             summary(home, training)
         elif not failure:
             console.print(f"{training.slug} done: {home.folder(training)}")
@@ -188,7 +188,8 @@ def _refuse_unfit(home: Home, devices: int) -> None:
     """Refuse devices that cannot share a batch and data that is not there, before anything is written."""
     if devices:
         groups_of(home.experiment.recipe, devices)
-    refuse_absent(home.experiment.data)
+    for data in home.experiment.datasets.values():
+        refuse_absent(data)
 
 
 def _say_settings_stay(home: Home) -> None:
@@ -209,9 +210,9 @@ def _say_settings_stay(home: Home) -> None:
 
 def _check_data(home: Home) -> None:
     """What only the data can tell, said before anything is written."""
-    data = home.experiment.data
     if missing(home):
         fitting(home.experiment)
-    if data.name == "folder" and (others := left_out(place_of(data))):
-        named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
-        console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")
+    for data in home.experiment.datasets.values():
+        if data.name == "folder" and (others := left_out(place_of(data))):
+            named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
+            console.print(f"not read, {len(others)} files: {named} (expected jpg and png directly in class folders)")

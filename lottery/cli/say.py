@@ -12,7 +12,7 @@ from sweep.graph.state import missing
 from sweep.training.schedule import peak_rate
 from sweep.work.worker import Failure
 
-BY_ITSELF = ("dense", "ticket", "child", "instability")
+BY_ITSELF = ("dense", "source", "ticket", "child", "instability")
 
 
 def failed(failures: list[Failure]) -> int:
@@ -33,7 +33,7 @@ def method(home: Home) -> str:
     tickets = kinds["ticket"]
     beside = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in BY_ITSELF)
     marks = ", ".join(str(level) for level in dict.fromkeys(lv for how in prune.methods for lv in levels(prune, how)))
-    kept = {str(at) for one in home.graph.dense for at in home.graph.points_of(one)} - {str(END)}
+    kept = {str(at) for one in home.graph.sources for at in home.graph.points_of(one)} - {str(END)}
     points = ", ".join(in_order(kept | {"0"}))
     how = "; ".join(map(str, prune.methods)) + (f", in {prune.rounds} rounds" if prune.rounds > 1 else "")
     steps = [
@@ -41,6 +41,12 @@ def method(home: Home) -> str:
         f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
         f"{recipe.schedule}. Weights are kept at {points}, at extra early checkpoints and at the end.",
     ]
+    if experiment.transfer.source:
+        there = experiment.transfer
+        steps.append(
+            f"Source ({there.source}): the same network on {there.data.name}, {there.recipe.epochs} epochs. Masks and "
+            "rewound weights are its; tickets are trained on the data above, for all epochs."
+        )
     if marks:
         steps += [
             f"Masks: the weights of lowest score go ({how}: {marks}). Kernels only, never biases or batch norm.",

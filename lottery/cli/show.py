@@ -129,7 +129,7 @@ def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | 
         track_report(home, found.rows, paths)
     if quiet:
         return
-    for training in home.graph.dense:
+    for training in home.graph.sources:
         if home.done(training) and home.snapshot(training, END).exists():
             summary(home, training, make=False)
     print(render_findings(found), end="")

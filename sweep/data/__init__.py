@@ -129,7 +129,9 @@ def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float
 
 def in_memory(data: Data, names: Sequence[str], train: Images, test: Images) -> Dataset:
     """Return a data set made of training and test images; `names` are those of its classes."""
-    size = train.images.shape[1]
+    size, grey = train.images.shape[1], train.images.shape[3] == 1
+    if grey and data.channels == "rgb":
+        train, test = (Images(np.repeat(part.images, 3, axis=3), part.labels) for part in (train, test))
     if data.image_size not in (0, size):
         train, test = (Images(resized(part.images, data.image_size), part.labels) for part in (train, test))
     kept, validation = hold_out(train, data.validation)

@@ -6,23 +6,13 @@ of the names in a folder (the class is the folder's name) and stand in the index
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from pathlib import Path
 
 from sweep.data import place_of
 from sweep.data.prepared import name_of, open_prepared
-from sweep.experiment import Data, Experiment
-from sweep.experiment.sources import SOURCES
-
-
-def listed(experiment: Experiment) -> Experiment:
-    """The experiment with the digest of its images, where they have no other name."""
-    data = experiment.data
-    if not SOURCES[data.name].listed:
-        return experiment
-    return dataclasses.replace(experiment, data=dataclasses.replace(data, listing=listing(data)))
+from sweep.experiment import Data
 
 
 def listing(data: Data) -> str:

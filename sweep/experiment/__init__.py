@@ -8,6 +8,7 @@ from sweep.experiment.fields import (
     Prune,
     Recipe,
     Track,
+    Transfer,
     identity,
 )
 from sweep.experiment.file import check
@@ -16,5 +17,5 @@ from sweep.experiment.point import BEGINNING, END, Point, point
 
 __all__ = [
     "BEGINNING", "END", "Cluster", "Data", "Experiment", "Method", "Model", "Point", "Prune", "Recipe",
-    "Track", "check", "identity", "method", "point",
+    "Track", "Transfer", "check", "identity", "method", "point",
 ]  # fmt: skip

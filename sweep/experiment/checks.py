@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 from sweep.errors import brief, cut
-from sweep.experiment.fields import Experiment, Prune, plain
+from sweep.experiment.fields import Experiment, Prune, Transfer, plain
 from sweep.experiment.point import END, Point
 from sweep.experiment.sources import SOURCES
 
@@ -32,9 +32,14 @@ class Rule:
         right = self.right.format(*(cut(str(plain(value))) for value in values))
         return [f"{fields[0]}: received {brief(plain(values[0]))}, expected {right}"]
 
+    def inside(self, section: str) -> Rule:
+        """Return the rule of fields that stand in another section."""
+        return replace(self, fields=" ".join(f"{section}.{field}" for field in self.fields.split()))
+
     def reads(self, others: Iterable[str]) -> bool:
         """Whether one of the fields is one of the others, is a part of it or has it as a part."""
-        pairs = [(f"{one}.", f"{other}.") for one in self.fields.split() for other in others]
+        fields = self.fields.replace("source.", "").split()
+        pairs = [(f"{one}.", f"{other}.") for one in fields for other in others]
         return any(one.startswith(other) or other.startswith(one) for one, other in pairs)
 
 
@@ -46,6 +51,12 @@ def _prunes(prune: Prune) -> bool:
 def _trains_what_it_prunes(rewind: tuple[Point, ...], prune: Prune) -> bool:
     unstable = prune.instability and prune.instability_quantiles
     return bool(rewind or prune.lr_rewind or prune.finetune or unstable) or not _prunes(prune)
+
+
+def _transfers(prune: Prune) -> bool:
+    """Whether a plan can be carried to other data: its masks come from dense runs, and its tickets train in full."""
+    points = (*prune.lr_rewind, *prune.dense_lr_rewind, *prune.finetune, *prune.instability)
+    return prune.rounds == 1 and not points
 
 
 def _apart(quantiles: tuple[float, ...]) -> bool:
@@ -62,9 +73,7 @@ def _few_enough(seeds: tuple[int, ...], prune: Prune) -> bool:
     return len(seeds) * len(prune.methods) * levels * places * (1 + len(prune.controls)) <= 10**6
 
 
-RULES = (
-    Rule("name", lambda name: name not in RESERVED,
-         f"another name: {', '.join(RESERVED)} hold what experiments share"),
+OF_A_TRAINING = (
     Rule("data.listing data.name", lambda listing, source: not listing or SOURCES[source].listed,
          "nothing: only folder and shards have it"),
     *(Rule(f"data.{name} data.name", lambda count, source: not count or source == "synthetic",
@@ -91,6 +100,13 @@ RULES = (
     Rule("recipe.full_size_epoch recipe.epochs", lambda epoch, epochs: epoch < epochs, "less than {1} (recipe.epochs)"),
     Rule("recipe.first_size recipe.full_size_epoch", lambda first, epoch: bool(first) == bool(epoch),
          "recipe.full_size_epoch with it (both or none)"),
+)  # fmt: skip
+
+RULES = (
+    Rule("name", lambda name: name not in RESERVED,
+         f"another name: {', '.join(RESERVED)} hold what experiments share"),
+    *OF_A_TRAINING,
+    *(rule.inside("transfer") for rule in OF_A_TRAINING),
 
     Rule("prune.thresholds prune.methods",
          lambda thresholds, methods: not thresholds or {str(one) for one in methods} == {"magnitude"},
@@ -112,9 +128,9 @@ RULES = (
          "with it prune.rounds above 1; 0 = off"),
     Rule("prune.share prune.rounds prune", lambda share, rounds, prune: not share or _apart(prune.each_quantile),
          "one that prunes some, and leaves some, in each of {1} rounds (to a millionth of the weights)"),
-    *(Rule(f"prune.{name} recipe.epochs", _ends_before, "points of training before epoch {1} (recipe.epochs)")
+    *(Rule(f"prune.{name} source.recipe.epochs", _ends_before, "points of training before epoch {1} (recipe.epochs)")
       for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability")),
-    Rule("prune.methods recipe.epochs",
+    Rule("prune.methods source.recipe.epochs",
          lambda methods, epochs: _ends_before((one.at for one in methods if one.at != END), epochs),
          "points of training before epoch {1} (recipe.epochs), or end"),
     Rule("prune.finetune recipe.schedule",
@@ -137,6 +153,11 @@ RULES = (
     *(Rule(f"prune.{name} prune.{wanted}", lambda asked, wanted: not asked or wanted, f"with it prune.{wanted}")
       for name, wanted in (("control_quantiles", "controls"), ("control_rewind", "controls"),
                            ("instability_quantiles", "instability"))),
+    Rule("transfer.source prune", lambda source, prune: not source or _transfers(prune),
+         "with it prune.rounds 1 and no lr_rewind, dense_lr_rewind, finetune or instability: they train on where they "
+         "began"),
+    Rule("transfer transfer.source", lambda transfer, source: source or transfer == Transfer(),
+         "with it transfer.source: the experiment, or a name for it"),
     Rule("seeds prune", _few_enough, "with prune.methods, levels, points and controls at most a million trainings"),
 
     Rule("cluster.trainings_per_gpu cluster.trainings_per_task",

@@ -43,6 +43,10 @@ class Model(Section):
 
     name: Annotated[str, among(NETWORKS)] = given("mobilenet_v2", "architecture of the network")
     width: Number = given(1.0, "times the published number of channels", gt=0, le=16)
+    weights: Line = circumstance(
+        "", "to start from: a .h5, .npz or .keras file, or a training of these results; empty = random"
+    )
+    weights_digest: Line = circumstance("", "digest of that file; filled in when a sweep is planned")
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Data(Section):
     )
     cache: Line = circumstance("", "of shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none")
     image_size: Whole = given(0, "pixels; 0 = as the source has them", ge=0, le=4096)
+    channels: Literal["auto", "rgb"] = given("auto", "auto: as the source has them; rgb: grey images as three channels")
     validation: Whole = given(0, "images held out of training, drawn once for all seeds", ge=0)
     crop: Literal["auto", "padded", "resized"] = given("auto", "auto: resized (at random) for own images, else padded")
     pad: Whole = given(0, "random crop out of the image padded by so many pixels", ge=0, le=1024)
@@ -134,6 +139,15 @@ class Prune(Section):
 
 
 @dataclass(frozen=True)
+class Transfer(Section):
+    """Where the masks and the rewound weights come from, if not from dense runs on `data`."""
+
+    source: Line = given("", "an experiment file, whose data and recipe are taken, or a name; empty = no transfer")
+    data: Data = Data()
+    recipe: Recipe = Recipe()
+
+
+@dataclass(frozen=True)
 class Cluster(Section):
     """What a SLURM cluster is asked for."""
 
@@ -185,6 +199,17 @@ class Experiment(Section):
     cluster: Cluster = field(default=Cluster(), metadata={"identity": False})
     track: Track = field(default=Track(), metadata={"identity": False})
     note: str = circumstance("", "what readers of the results must know; the report has it under the answer")
+    transfer: Transfer = Transfer()
+
+    @property
+    def source(self) -> Transfer:
+        """The data and the recipe of the dense runs that masks and rewound weights come from."""
+        return self.transfer if self.transfer.source else Transfer(data=self.data, recipe=self.recipe)
+
+    @property
+    def datasets(self) -> dict[str, Data]:
+        """The data sets that are trained on, by the sections that name them."""
+        return {"data": self.data} | ({"transfer.data": self.transfer.data} if self.transfer.source else {})
 
 
 def identity(part: Any) -> dict[str, Any]:

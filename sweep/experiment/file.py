@@ -37,6 +37,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
         raw.setdefault("name", path.stem)
         for keys, value in given:
             _set(raw, keys, value)
+        _fill_in_source(raw, path.parent)
         experiment = read(raw)
         if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
@@ -44,6 +45,29 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     except Refused as error:
         raise Refused("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from None
     return experiment
+
+
+def _fill_in_source(raw: dict[str, Any], folder: Path) -> None:
+    """Take name, data and recipe, as far as they are not given, of the experiment file that `transfer.source` names.
+
+    The network is that of the source too.
+    """
+    transfer = raw.get("transfer")
+    if not isinstance(transfer, dict):
+        return
+    source = transfer.get("source")
+    if not isinstance(source, str) or Path(source).suffix not in (".yaml", ".yml"):
+        return
+    found = load(folder / source)
+    model, own = plain(found.model), raw.setdefault("model", {})
+    if isinstance(own, dict) and (other := [key for key in own if key in ("name", "width") and own[key] != model[key]]):
+        right = f"{model[other[0]]}, the one of {source}: its masks are for that network"
+        raise Refused(f"model.{other[0]}: received {brief(own[other[0]])}, expected {right}")
+    raw["model"] = model | own if isinstance(own, dict) else own
+    for section, there in (("data", found.data), ("recipe", found.recipe)):
+        given = transfer.get(section) or {}
+        transfer[section] = plain(there) | given if isinstance(given, dict) else given
+    transfer["source"] = found.name
 
 
 def check(experiment: Experiment) -> None:

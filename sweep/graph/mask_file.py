@@ -14,7 +14,7 @@ from sweep.errors import Refused
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs, run_of
-from sweep.graph.snapshot_file import attributes_of, network_of, read_weights
+from sweep.graph.snapshot_file import attributes_of, initial_weights, network_of, read_weights
 from sweep.graph.training import Mask, Task, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
@@ -61,9 +61,13 @@ class Scorer(Protocol):
     def gradients(self, training: Training, weights: Weights) -> Gradients: ...
 
 
-def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None) -> Found:
-    """The mask from its file or, the first time, from the weights it is taken from; then arranged."""
+def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None, network: Network | None = None) -> Found:
+    """Return the mask from its file or, the first time, from the weights it is taken from; then arranged.
+
+    With a network it is laid on that before, which may have another number of classes.
+    """
     found = _made(home, mask.as_made, scorer)
+    found = found.on(network) if network else found
     stream = masks.stream(mask.of.seed, mask.arrangement, mask.level)
     if mask.arrangement == "shuffled":
         return replace(found, mask=masks.shuffled(found.mask, masks.kernel_sizes(found.network), stream))
@@ -103,7 +107,7 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
 def _weights_of(home: Home, mask: Mask, scorer: Scorer | None) -> tuple[Network, Weights]:
     if mask.at_start and scorer:
         network = scorer.network(mask.of)
-        return network, network.initial(mask.of.start.seed or 0)
+        return network, initial_weights(mask.of, network)
     network, weights, _ = weights_at(home, mask.of, mask.method.at)
     return network, weights
 

@@ -21,7 +21,7 @@ class Graph:
 
     @cached_property
     def _by_task(self) -> dict[str, Task]:
-        return {training.slug: training for training in self.trainings}
+        return {word: training for training in self.trainings for word in (training.slug, training.name)}
 
     @cached_property
     def _points(self) -> dict[str, list[Point]]:
@@ -39,14 +39,21 @@ class Graph:
 
     def __getitem__(self, task: str) -> Task:
         """Return a training by its slug or by its full name."""
-        found = self._by_task.get(task) or self._by_task.get(task.rpartition("-")[0])
-        if found is None or task not in (found.slug, found.name):
-            raise Refused(f"no training {task!r} in this experiment{suggestion(task, self._by_task)}")
-        return found
+        if task not in self._by_task:
+            slugs = [training.slug for training in self.trainings]
+            raise Refused(f"no training {task!r} in this experiment{suggestion(task, slugs)}")
+        return self._by_task[task]
 
     @property
     def dense(self) -> list[Training]:
+        """The dense runs on the experiment's data, which tickets are compared with."""
         return [one for one in self.trainings if isinstance(one, Training) and one.kind == "dense"]
+
+    @property
+    def sources(self) -> list[Training]:
+        """The dense runs that masks and rewound weights come from: those, or the ones on the data of `transfer`."""
+        found = [one for one in self.trainings if isinstance(one, Training) and one.kind == "source"]
+        return found or self.dense
 
     def points_of(self, training: Task) -> list[Point]:
         """The points of it that others start from or take their masks from."""
@@ -68,7 +75,15 @@ def graph_of(experiment: Experiment) -> Graph:
 
 
 def dense_of(experiment: Experiment, seed: int) -> Training:
-    return Training(experiment.model, experiment.data, experiment.recipe, seed, Start(seed=seed))
+    start = Start(seed=seed, given=experiment.model.weights_digest)
+    return Training(experiment.model, experiment.data, experiment.recipe, seed, start)
+
+
+def _source_of(experiment: Experiment, dense: Training) -> Training:
+    """Return the dense run that masks and rewound weights of a seed come from."""
+    if not experiment.transfer.source:
+        return dense
+    return replace(dense, data=experiment.source.data, recipe=experiment.source.recipe, kind="source")
 
 
 def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
@@ -79,11 +94,14 @@ def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
 
 def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
     prune, dense = experiment.prune, dense_of(experiment, seed)
+    source = _source_of(experiment, dense)
     yield dense
+    if source is not dense:
+        yield source
     yield from (_lr_rewind(dense, None, k) for k in prune.dense_lr_rewind)
     tickets: list[Training] = []
     if prune.rounds == 1:
-        for mask in masks_of(experiment, dense):
+        for mask in masks_of(experiment, source):
             tickets += (_ticket(dense, mask, k) for k in prune.rewind)
             yield from (_lr_rewind(dense, mask, k) for k in prune.lr_rewind)
             yield from (_finetune(dense, mask, k) for k in prune.finetune)
@@ -101,7 +119,7 @@ def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
             yield from (
                 _control(kind, ticket)
                 for kind in prune.controls
-                if CONTROLS[kind].once or ticket.begin in (prune.control_rewind or prune.rewind)
+                if CONTROLS[kind].once or ticket.rewound in (prune.control_rewind or prune.rewind)
             )
     for k in prune.instability:
         yield from _instability(_ticket(dense, None, k))
@@ -127,9 +145,13 @@ def _chain(prune: Prune, dense: Training, method: Method, k: Point, retrain: Ret
 
 
 def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
-    """Weight rewinding: the mask on the dense run's weights of the rewind point, with the schedule from there."""
-    start = dense.start if k == BEGINNING else Start(of=dense, at=k)
-    return replace(dense, start=start, begin=k, mask=mask, kind="ticket")
+    """Weight rewinding: the mask on the dense run's weights of the rewind point, with the schedule from there.
+
+    Of a mask found on other data: the weights of the run it was found in, with the whole schedule (Morcos et al. 2019).
+    """
+    source = mask.of if mask and mask.of.kind == "source" else dense
+    start = source.start if k == BEGINNING else Start(of=source, at=k)
+    return replace(dense, start=start, begin=k if source is dense else BEGINNING, mask=mask, kind="ticket")
 
 
 def _lr_rewind(dense: Training, mask: Mask | None, k: Point) -> Training:

@@ -118,6 +118,14 @@ def _copy(source: Path, there: Path) -> None:
 
 def _anywhere(experiment: Experiment) -> Experiment:
     """Without places and names of this machine and its users, which decide no number."""
-    data = replace(experiment.data, path="", cache="")
+    data, source = (replace(one, path="", cache="") for one in (experiment.data, experiment.transfer.data))
     cluster = replace(experiment.cluster, partition="", account="", qos="", options=(), setup=(), container="")
-    return replace(experiment, data=data, cluster=cluster, track=replace(experiment.track, entity=""))
+    model, transfer = replace(experiment.model, weights=""), replace(experiment.transfer, data=source)
+    return replace(
+        experiment,
+        model=model,
+        data=data,
+        transfer=transfer,
+        cluster=cluster,
+        track=replace(experiment.track, entity=""),
+    )

@@ -42,6 +42,8 @@ class Row:
     mask: str = ""  # its name in the pool; a control has that of its ticket
     instability: float | None = None  # largest error on the line between two children, above the mean of its ends
     reason: str = ""  # of what was skipped or failed
+    data: str = ""  # trained and tested on
+    found_on: str = ""  # data of the run that its mask comes from; empty: dense
 
     @property
     def level(self) -> tuple[str, float | None, float | None]:
@@ -82,13 +84,14 @@ def collect(home: Home) -> list[Row]:
 
 def _row(home: Home, training: Task, runs: Runs) -> Row:
     folder = home.folder(training)
-    out: dict[str, Any] = {"state": "waiting"}
+    out: dict[str, Any] = {"state": "waiting", "data": training.data.name}
     if folder.exists():
         found = state_of(home, training)
-        out = {"state": found.state, "reason": found.note if found.state in ("skipped", "failed") else ""}
+        out |= {"state": found.state, "reason": found.note if found.state in ("skipped", "failed") else ""}
     if training.mask is None:
         out["density"] = 1.0
     else:
+        out["found_on"] = training.mask.of.data.name
         level = training.mask.level
         out |= {level.kind: level.value, "method": str(training.mask.method)}
         out |= {"round": training.mask.round, "mask": training.mask.of_ticket.name}
@@ -109,7 +112,8 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
         if (result.get("epochs") or 0) < 0:
             raise Refused(f"{folder / 'result.json'}: {result['epochs']} epochs, expected 0 or more; delete the folder "
                           "to train it again")  # fmt: skip
-        if training.mask and kept is not None and total is not None:
+        # laid on a network with other classes, a mask leaves the classifier whole
+        if training.mask and kept is not None and total is not None and not training.transferred:
             # of uniform masks each kernel has a count of its own, which a total does not tell
             right = right_count(training.mask, [total]) if training.mask.method.allocation != "uniform" else None
             if right not in (None, kept):
@@ -118,7 +122,7 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
     kind = training.kind
     if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at 0 that over the same epochs is the same
         kind = "fresh_short"
-    return Row(training.name, kind, training.origin, str(training.begin), **out)
+    return Row(training.name, kind, training.origin, str(training.rewound), **out)
 
 
 def _near(result: dict[str, Any], density: float) -> bool:

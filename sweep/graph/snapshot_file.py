@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from models import Network, Weights, build
 from sweep import files
-from sweep.errors import Refused
+from sweep.errors import Refused, cut
+from sweep.graph.training import Training
 
 SHAPE = ("image_size", "channels", "classes")
 
@@ -28,11 +33,50 @@ def adopted_weights(path: Path, network: Network, seed: int) -> Weights:
 
     Where it does, the classifier keeps its own initial weights of this seed. Raise Refused where anything else differs.
     """
-    named, _ = files.read_arrays(path)
+    named = _arrays_in(path)
     try:
         return network.flat(network.adopted(named, network.named(network.initial(seed))))
     except ValueError as error:
         raise Refused(f"{path}: {error}; the file belongs to another network") from None
+
+
+def initial_weights(training: Training, network: Network) -> Weights:
+    """Return the weights a training starts from that starts from no other: those of model.weights, or random ones."""
+    start, path = training.start, Path(training.model.weights).expanduser()
+    if not start.given:
+        return network.initial(start.seed or 0)
+    if digest_of(path) != start.given:
+        raise Refused(f"model.weights: {path} is not the file the sweep was planned with; put that back, or give the "
+                      "experiment another name")  # fmt: skip
+    return adopted_weights(path, network, start.seed or 0)
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file with weights. Raise Refused where there is none."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise Refused(f"model.weights: {path}: {error.strerror}; expected a .h5, .npz or .keras file or the name of a "
+                      "finished training") from None  # fmt: skip
+
+
+def _arrays_in(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by the names of a network's variables: a checkpoint, or an exported one."""
+    if path.suffix == ".keras":
+        import keras
+
+        try:
+            layers = keras.models.load_model(path, compile=False).layers
+        except (ValueError, OSError, TypeError) as error:
+            raise Refused(f"{path}: {cut(' '.join(str(error).split()))}; expected a Keras model") from None
+        return {f"{layer.name}/{one.name}": np.asarray(one) for layer in layers for one in layer.weights}
+    if path.suffix == ".npz":
+        try:
+            with np.load(path) as arrays:
+                return {name: arrays[name] for name in arrays if "/" in name}
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
+            raise Refused(f"{path}: {cut(str(error))}; expected an archive of arrays") from None
+    return files.read_arrays(path)[0]
 
 
 def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:

@@ -115,7 +115,7 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
         return None
     if devices:
         each, start = each * max(1.0, _dense_devices(home) / devices), start_seconds(home)
-    return {one.slug: start + each * one.epochs for one in home.graph if one.kind != "dense"}
+    return {one.slug: start + each * one.epochs for one in home.graph if not one.dense}
 
 
 def start_seconds(home: Home) -> float:
@@ -204,7 +204,7 @@ def cost_of(home: Home) -> Cost:
         path = home.folder(training) / "result.json"
         result = files.read_json_if_there(path, RESULT) if training.name in there else None
         if result:
-            tally = dense if training.kind == "dense" else others
+            tally = dense if training.dense else others
             tally.hours += device_seconds(result) / 3600
             tally.epochs += training.epochs if result.get("seconds") else 0.0
             left += epochs_left(home, training, lacking[training.name]) if training.name in lacking else 0.0

@@ -47,9 +47,14 @@ class _Value(ABC):
     def slug(self) -> str:
         """A readable word for it."""
 
+    @property
+    def stem(self) -> str:
+        """The readable part of its name in the pool, the same in all experiments."""
+        return self.slug
+
     @cached_property
     def name(self) -> str:
-        return f"{self.slug}-{self.digest[:DIGITS]}"
+        return f"{self.stem}-{self.digest[:DIGITS]}"
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.digest == self.digest
@@ -91,14 +96,16 @@ class Start(_Value):
         ""  # of the kernels; the rest of each number from another initialization
     )
     other: int | None = None  # seed of that
+    given: str = ""  # digest of the file that model.weights names; empty: a random initialization
 
     def described(self) -> dict[str, Any]:
         out: dict[str, Any] = {"seed": self.seed} if self.of is None else {"of": self.of.digest, "at": str(self.at)}
+        out |= {"weights": self.given} if self.given else {}
         return out | ({"keeps": self.keeps, "other": self.other} if self.keeps else {})
 
     @property
     def slug(self) -> str:
-        return f"seed{self.seed}" if self.of is None else f"{self.of.slug}@{self.at}"
+        return f"seed{self.seed}" if self.of is None else f"{self.of.stem}@{self.at}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +131,7 @@ class Mask(_Value):
     def slug(self) -> str:
         score, allocation = self.method.score, self.method.allocation.replace(":", "of")
         arranged = f"-{self.arrangement}" if self.arrangement != "found" else ""
-        return f"{score}-{allocation}-{self.level}-of-{self.of.slug}{arranged}"
+        return f"{score}-{allocation}-{self.level}-of-{self.of.stem}{arranged}"
 
     @cached_property
     def as_made(self) -> Mask:
@@ -160,7 +167,8 @@ class Training(_Task):
     mask: Mask | None = None
     rates: Literal["schedule", "last"] = "schedule"  # last: the schedule's last rate throughout
     # dense, ticket, lr_rewind, finetune, child or a control: a word of its name that decides no number. Equal values
-    # must be given equal kinds, which sweep.graph.plan does.
+    # must be given equal kinds, which sweep.graph.plan does; but a dense run on the data of `transfer` is a source in
+    # that experiment and dense in one on this data, and both share its folder.
     kind: str = "dense"
 
     def described(self) -> dict[str, Any]:
@@ -184,8 +192,27 @@ class Training(_Task):
     def slug(self) -> str:
         """Readable, and unique within an experiment. `repr` of a level keeps every digit."""
         first = f"{self.kind}{_child(self)}" if self.kind == "child" else self.kind
-        begin = f"-k{self.begin}" if self.kind != "dense" else ""
+        begin = f"-k{self.rewound}" if not self.dense else ""
         return "-".join([first, *_of_mask(self)]) + f"{begin}-seed{self.origin}"
+
+    @property
+    def stem(self) -> str:
+        return self.slug.replace("source", "dense", 1) if self.kind == "source" else self.slug
+
+    @property
+    def dense(self) -> bool:
+        """Whether nothing is pruned and nothing came before: a dense run, on the experiment's data or a source's."""
+        return self.kind in ("dense", "source")
+
+    @property
+    def transferred(self) -> bool:
+        """Whether its mask was found on other data than it is trained on."""
+        return self.mask is not None and self.mask.of.data != self.data
+
+    @property
+    def rewound(self) -> Point:
+        """The point its weights were rewound to: the schedule goes on from there, but begins anew on other data."""
+        return self.start.at if self.transferred and self.start.of else self.begin
 
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
@@ -212,6 +239,8 @@ class Line(_Task):
     one: Training
     other: Training
     kind: ClassVar[str] = "instability"
+    dense: ClassVar[bool] = False
+    transferred: ClassVar[bool] = False
     epochs: ClassVar[float] = 0
 
     @property
@@ -229,6 +258,10 @@ class Line(_Task):
     @property
     def begin(self) -> Point:
         return self.one.begin
+
+    @property
+    def rewound(self) -> Point:
+        return self.one.rewound
 
     @property
     def mask(self) -> Mask | None:

@@ -52,6 +52,8 @@ class Verdict:
     outcome: str  # one of OUTCOMES
     reason: str
     p: float | None  # of what DECIDED names, after Holm's correction; None: too few seeds, or failed
+    data: str = ""  # trained and tested on
+    found_on: str = ""  # data that its masks were found on
 
 
 OUTCOMES = {
@@ -137,7 +139,8 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         accuracy, lacking = estimate([*accuracies(ticket.rows).values()]), [k for k in its if not its[k].enough]
         out.append(
             Verdict(*ticket.level, density_of(ticket.rows), ticket.rewind, accuracy, difference, controls,
-                    tuple(lacking), outcome, _reason(ticket, difference, outcome, unbeaten), p)
+                    tuple(lacking), outcome, _reason(ticket, difference, outcome, unbeaten), p,
+                    ticket.rows[0].data, ticket.rows[0].found_on)
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(

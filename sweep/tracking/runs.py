@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from sweep import files
 from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.mask_file import make_mask, weights_at
+from sweep.graph.mask_file import Found, weights_at
 from sweep.graph.results import Row
 from sweep.graph.training import Training
 from sweep.progress import console
@@ -90,15 +90,17 @@ def id_of(folder: Path) -> str:
 
 
 @contextmanager
-def tracked(home: Home, training: Training, folder: Path, hardware: str) -> Iterator[Tracker]:
+def tracked(
+    home: Home, training: Training, folder: Path, hardware: str, mask: Found | None = None
+) -> Iterator[Tracker]:
     """Mirror one training for as long as it runs in this process."""
     if home.experiment.track.mode == "disabled":
         yield Tracker()
         return
-    kind = training.kind if training.kind in ("dense", "ticket") else "control"
+    kind = training.kind if training.kind in ("dense", "source", "ticket") else "control"
     if not _noted(folder) and not files.read_metrics(folder):
         files.write_json(folder / "wandb.json", {"epoch": 0, "life": uuid.uuid4().hex[:8]})
-    run, live = _begin(home, id_of(folder), training.slug, kind, _config(home, training, hardware))
+    run, live = _begin(home, id_of(folder), training.slug, kind, _config(home, training, hardware, mask))
     tracker, failed = Run(run, folder, live, training.recipe.epochs), True
     try:
         yield tracker
@@ -195,17 +197,17 @@ def _noted(folder: Path) -> dict[str, Any]:
     return files.read_json_if_there(folder / "wandb.json", {"epoch": int, "life?": str}) or {}
 
 
-def _config(home: Home, training: Training, hardware: str) -> dict[str, Any]:
+def _config(home: Home, training: Training, hardware: str, found: Found | None) -> dict[str, Any]:
     recipe = training.recipe
     out: dict[str, Any] = {
         "experiment": home.experiment.name, "training": training.name, "model": training.model.name,
         "width": training.model.width, "data": training.data.name, "epochs": recipe.epochs, "batch": recipe.batch,
         "learning_rate": recipe.learning_rate, "hardware": hardware, "seed": training.seed, "kind": training.kind,
     }  # fmt: skip
-    if training.mask:
-        found, level = make_mask(home, training.mask), training.mask.level
+    if found and training.mask:
+        level = training.mask.level
         out |= {
-            "rewind": str(training.begin), "density": found.density, "threshold": found.threshold,
+            "rewind": str(training.rewound), "density": found.density, "threshold": found.threshold,
             level.kind: level.value,
         }  # fmt: skip
     return out

@@ -148,8 +148,11 @@ def check_size(recipe: Recipe, full: int) -> None:
 
 
 def check_points(experiment: Experiment, images: int) -> None:
-    """Refuses points after the end of training, and two names of one step: that takes the number of images."""
-    prune, recipe = experiment.prune, experiment.recipe
+    """Refuses points after the end of training, and two names of one step: that takes the number of images.
+
+    They are points of the dense runs that tickets come from.
+    """
+    prune, recipe = experiment.prune, experiment.source.recipe
     steps = images // recipe.batch
     for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         named: dict[int, Point] = {}

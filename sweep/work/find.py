@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sweep.data.listing import listed
+from sweep.data.listing import listing
 from sweep.errors import Refused, suggestion
-from sweep.experiment import Experiment
+from sweep.experiment import Data, Experiment, Model
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home, refuse_old
 from sweep.graph.home import open_home as opened
+from sweep.graph.snapshot_file import digest_of
 
 SHIPPED = Path(__file__).parents[2] / "experiments"
 
@@ -34,7 +35,7 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     experiment = experiment_file.load(folder / "experiment.yaml", overrides)
     if any(override.startswith("name=") for override in overrides):  # another one, that begins as this
         folder = folder.parent / experiment.name
-    if any(override.startswith("data.") for override in overrides):
+    if any(override.startswith(("data.", "transfer.", "model.weights")) for override in overrides):
         experiment = _listed(experiment, folder)
     return experiment, folder
 
@@ -53,14 +54,33 @@ def read_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
 
 
 def _listed(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment with the digest of its images as they are or, if they are not there, as it was planned."""
-    if not SOURCES[experiment.data.name].listed:
+    """Return the experiment with the digests of its images and given weights as they are or, where they are not there,
+    as it was planned."""
+    if not experiment.model.weights and not any(SOURCES[one.name].listed for one in experiment.datasets.values()):
         return experiment
-    if Path(experiment.data.path).expanduser().exists() and experiment.data.path:
-        return listed(experiment)
     on_record = folder / "experiment.yaml"
-    known = experiment_file.load(on_record).data.listing if on_record.is_file() else ""
-    return replace(experiment, data=replace(experiment.data, listing=known))
+    known = experiment_file.load(on_record) if on_record.is_file() else Experiment()
+    model, source = _with_digest(experiment.model, known.model, folder.parent), experiment.transfer
+    if source.source:
+        source = replace(source, data=_with_listing(source.data, known.transfer.data))
+    return replace(experiment, model=model, data=_with_listing(experiment.data, known.data), transfer=source)
+
+
+def _with_digest(model: Model, known: Model, pool: Path) -> Model:
+    """Return the model with the digest of its given weights; a training of the pool stands for its final ones."""
+    if not model.weights:
+        return model
+    final = pool / "trainings" / model.weights / "snapshots" / "final.h5"
+    path = final.resolve() if final.is_file() else Path(model.weights).expanduser()
+    digest = known.weights_digest if known.weights_digest and not path.exists() else digest_of(path)
+    return replace(model, weights=str(path), weights_digest=digest)
+
+
+def _with_listing(data: Data, known: Data) -> Data:
+    if not SOURCES[data.name].listed:
+        return data
+    there = data.path and Path(data.path).expanduser().exists()
+    return replace(data, listing=listing(data) if there else known.listing)
 
 
 def shipped() -> list[str]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from sweep.data import Dataset, open_dataset, refuse_absent
-from sweep.experiment import Experiment
+from sweep.errors import Refused
+from sweep.experiment import Data, Experiment, Recipe
 from sweep.training.schedule import check_batch, check_points, check_size
 
 
 def fitting(experiment: Experiment) -> Dataset:
     """Return the data of an experiment; raise Refused unless it fills a batch and has the size and steps asked for."""
-    refuse_absent(experiment.data)
-    dataset = open_dataset(experiment.data)
-    check_batch(experiment.recipe, len(dataset.train))
-    check_size(experiment.recipe, dataset.image_size)
-    check_points(experiment, len(dataset.train))
+    dataset = _fitting(experiment.data, experiment.recipe)
+    source = dataset
+    if experiment.transfer.source:
+        source = _fitting(experiment.source.data, experiment.source.recipe)
+        if source.channels != dataset.channels:
+            raise Refused(f"data.channels: {dataset.name} has {dataset.channels} and {source.name} {source.channels}; "
+                          "expected as many, as with rgb for grey images")  # fmt: skip
+    check_points(experiment, len(source.train))
+    return dataset
+
+
+def _fitting(data: Data, recipe: Recipe) -> Dataset:
+    refuse_absent(data)
+    dataset = open_dataset(data)
+    check_batch(recipe, len(dataset.train))
+    check_size(recipe, dataset.image_size)
     return dataset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
+from sweep.graph.snapshot_file import adopted_weights, initial_weights
 from sweep.graph.training import Task, Training
 from sweep.progress import console
 from sweep.pruning.masks import emptied
@@ -52,11 +54,7 @@ class Inputs:
         begin = training.begin.step(steps, training.recipe.epochs)
         if begin >= total:
             raise Refused(f"prune.rewind: {training.begin} lies after the end ({total} steps)")
-        kernels = self.mask.network.of("kernel") if self.mask else ()
-        for has, wants in zip(kernels, network.of("kernel"), strict=False):
-            if has != wants:  # only `Found.on` lays a mask on another number of classes
-                raise Refused(f"{training.slug}: {has.name} of its mask has shape {has.shape}, expected {wants.shape}")
-        weights = self.weights[0] if self.weights else network.initial(origin.seed or 0)
+        weights = self.weights[0] if self.weights else initial_weights(training, network)
         if origin.keeps:
             other = network.initial(origin.other or 0).kernels
             signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
@@ -74,13 +72,16 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     came_from, starts = runs.origins(training), home.starts(training)
     mask, program = mask_of(home, training, device), device.program(training)
     _refuse_other_images(home, training, runs, program.fingerprint)
-    weights = tuple(files.read_snapshot(path, program.network) for path in starts)
+    # of a network with other classes, where it was trained on other data
+    read = partial(adopted_weights, seed=training.origin) if training.transferred else files.read_snapshot
+    weights = tuple(read(path, program.network) for path in starts)
     return Inputs(training, weights, mask, program.fingerprint, came_from)
 
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
     """Return the mask of a training, if it has one. Raise Skipped where it leaves a kernel empty."""
-    found = make_mask(home, training.mask, scorer) if training.mask else None
+    network = scorer.network(training) if isinstance(training, Training) and training.transferred else None
+    found = make_mask(home, training.mask, scorer, network) if training.mask else None
     empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
     if not empty or collapse == "train":
         return found
@@ -94,7 +95,7 @@ def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
 
 def _refuse_other_images(home: Home, training: Task, runs: Runs, fingerprint: str) -> None:
     """A ticket on other images than its dense run had would be a mistake nobody sees."""
-    for other in training.needs or home.graph:  # what starts from nothing is compared with any that is done
+    for other in (*training.needs, *home.graph):  # any that is done, if it comes from none on this data
         if other.data == training.data and (result := runs.record(other.name)):
             if (before := result.get("fingerprint")) != fingerprint:
                 raise Refused(

@@ -43,7 +43,7 @@ def run_training(home: Home, program: Program, inputs: Inputs, began: float, qui
 
 def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
     """Steps at which its weights are kept: of a dense run those that others start from, and a ladder of early ones."""
-    if training.kind != "dense":
+    if not training.dense:
         return frozenset()
     asked = [at for at in home.points_asked(training) if at != END]
     total = program.recipe.epochs * program.steps

@@ -135,10 +135,10 @@ class Worker:
             from sweep.training.loop import Watch
             from sweep.work.start import run_training
 
-            with tracked(home, training, folder, hardware()) as tracker:
+            with tracked(home, training, folder, hardware(), inputs.mask) as tracker:
                 watch = Watch(before_writing=check, recorded=tracker.epoch)
                 run_training(home, program, inputs, mine.began, self.quiet, watch)
-                if training.kind == "dense":
+                if training.dense:
                     track_weights(home, training, tracker)
 
     def _again(self, training: Task) -> None:
@@ -169,6 +169,8 @@ class Worker:
         home = self.home
         for training in home.graph:
             if training.mask is None or home.done(training) or not all(map(home.done, training.needs)):
+                continue
+            if training.transferred:  # its network takes other data to know
                 continue
             if can_make(home, training.mask):
                 try:

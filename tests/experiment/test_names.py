@@ -42,6 +42,7 @@ DEFAULTS = {
         "name": "cifar10",
         "listing": "",
         "image_size": 0,
+        "channels": "auto",
         "validation": 0,
         "crop": "auto",
         "pad": 0,
@@ -94,6 +95,7 @@ DEFAULTS = {
     },
     "seeds": (0,),
 }
+DEFAULTS["transfer"] = {"source": "", "data": DEFAULTS["data"], "recipe": DEFAULTS["recipe"]}
 
 
 def test_every_published_experiment_is_pinned():

@@ -1,0 +1,170 @@
+"""Tickets found on one data set and trained on another, and training from given weights."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from models import build
+from models.keras_model import keras_model
+from sweep import files
+from sweep.experiment import BEGINNING
+from sweep.experiment.file import load
+from sweep.graph.home import Home
+from sweep.graph.mask_file import read_own_mask
+from sweep.graph.snapshot_file import adopted_weights, read_weights
+from sweep.work.find import read_home
+from sweep.work.inputs import open_inputs
+from sweep.work.worker import Worker
+from tests.conftest import once
+from tests.sweeping import lottery
+
+SOURCE = """
+model: {name: resnet8, width: 0.25}
+data: {name: digits, channels: rgb}
+recipe: {epochs: 2, batch: 64, learning_rate: 0.1}
+prune: {quantiles: [0.5], rewind: [0, 1ep]}
+"""
+MOVED = """
+transfer: {source: digits.yaml}
+data: {name: synthetic, classes: 4, images: 64, image_size: 8}
+recipe: {epochs: 2, batch: 32, learning_rate: 0.05}
+prune: {quantiles: [0.5], rewind: [0, 1ep], controls: [fresh, random]}
+"""
+
+
+@pytest.fixture
+def files_of(tmp_path) -> Path:
+    (tmp_path / "digits.yaml").write_text(SOURCE)
+    (tmp_path / "moved.yaml").write_text(MOVED)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory) -> Home:
+    """A finished transfer from digits to synthetic images of 4 classes."""
+    folder = tmp_path_factory.mktemp("transfer")
+    (folder / "digits.yaml").write_text(SOURCE)
+    (folder / "moved.yaml").write_text(MOVED)
+    results = once(tmp_path_factory, "moved", "sweep", folder / "moved.yaml")
+    return read_home(str(folder / "moved.yaml"), (), results)
+
+
+def test_a_transfer_asks_for_the_dense_runs_of_both_data_sets_and_shares_those_of_the_source(files_of):
+    home, source = (read_home(str(files_of / f"{name}.yaml"), (), files_of) for name in ("moved", "digits"))
+    assert home.training("source-seed0").name == source.training("dense-seed0").name
+    assert home.training("dense-seed0").name != source.training("dense-seed0").name
+    ticket, own = home.training("ticket-q0.5-k1ep-seed0"), source.training("ticket-q0.5-k1ep-seed0")
+    assert ticket.mask.name == own.mask.name and ticket.start == own.start and ticket.name != own.name
+    assert ticket.begin == BEGINNING and own.begin != BEGINNING  # on the new data it sees all of the schedule
+    assert [one.slug for one in ticket.needs] == ["source-seed0"]
+
+
+def test_what_is_given_beside_the_name_of_the_source_counts_more(files_of):
+    experiment = load(files_of / "moved.yaml", ["transfer.recipe.batch=32"])
+    assert experiment.transfer.source == "digits" and experiment.model.name == "resnet8"
+    assert (experiment.transfer.recipe.batch, experiment.transfer.recipe.learning_rate) == (32, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("transfer.source=nowhere.yaml", "nowhere.yaml: No such file"),
+        ("model.name=resnet20", "model.name: received 'resnet20', expected resnet8, the one of digits.yaml"),
+        ("prune.lr_rewind=[1ep]", "transfer.source: received 'digits', expected with it prune.rounds 1"),
+        ('transfer.source=""', "expected with it transfer.source"),
+        ("transfer.recipe.milestones=[1]", "transfer.recipe.milestones: received [1], expected epochs where"),
+        ("prune.rewind=[5ep]", "prune.rewind: received ['5ep'], expected points of training before epoch 2"),
+        ("transfer.data.channels=auto", "data.channels: synthetic has 3 and digits 1; expected as many"),
+    ],
+)
+def test_a_transfer_that_makes_no_sense_is_refused_in_one_line_and_nothing_is_written(files_of, override, words):
+    extra = ["transfer.data.pad=1"] if override.startswith('transfer.source="') else []
+    done = lottery("sweep", files_of / "moved.yaml", override, *extra, "--results", files_of / "out", check=2)
+    assert words in done.stderr and "Traceback" not in done.stderr and not (files_of / "out").exists()
+
+
+@pytest.mark.tensorflow
+def test_a_transferred_ticket_has_the_sources_weights_and_mask_and_a_classifier_of_its_own(moved):
+    ticket = moved.training("ticket-q0.5-k1ep-seed0")
+    inputs = open_inputs(moved, ticket, Worker(moved, quiet=True))
+    network, mask = inputs.mask.network, inputs.mask.mask
+    source, weights, _ = read_weights(moved.starts(ticket)[0])
+    ours, theirs = network.named(inputs.weights[0]), source.named(weights)
+    shared = [name for name in ours if not name.startswith(network.layers[-1].name)]
+    assert len(shared) == len(ours) - 2 and all((ours[name] == theirs[name]).all() for name in shared)
+    classifier = network.named(network.initial(0))[f"{network.layers[-1].name}/kernel"]
+    assert (ours[f"{network.layers[-1].name}/kernel"] == classifier).all()
+    found = source.split("kernel", read_own_mask(moved, ticket.mask).mask)
+    laid = network.split("kernel", mask)
+    assert laid[f"{network.layers[-1].name}/kernel"].all()
+    assert all((laid[name] == found[name]).all() for name in laid if name in shared)
+
+
+@pytest.mark.tensorflow
+def test_the_rows_of_a_transfer_say_both_data_sets_and_its_controls_keep_as_many_weights(moved):
+    with open(moved.report / "results.csv") as f:
+        rows = {row["kind"]: row for row in csv.DictReader(f)}
+    assert (rows["ticket"]["data"], rows["ticket"]["found_on"]) == ("synthetic", "digits")
+    assert (rows["source"]["data"], rows["dense"]["data"]) == ("digits", "synthetic")
+    assert rows["random"]["kept"] == rows["fresh"]["kept"] == rows["ticket"]["kept"]
+    assert {row["rewind"] for row in rows.values()} >= {"0", "1ep"}
+    assert all(row["state"] == "done" for row in rows.values())
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("form", ["h5", "npz", "keras", "training"])
+def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, tmp_path):
+    name = moved.training("source-seed0").name
+    final = moved.pool / "trainings" / name / "snapshots" / "final.h5"
+    network, weights, _ = read_weights(final)
+    path, pool = tmp_path / f"given.{form}", tmp_path / "results"
+    if form == "keras":
+        keras_model(network, weights).save(path)
+    elif form == "npz":
+        np.savez(path, **network.named(weights))
+    elif form == "h5":
+        path.write_bytes(final.read_bytes())
+    else:
+        path, there = name, pool / "trainings" / name / "snapshots" / "final.h5"
+        there.parent.mkdir(parents=True)
+        there.write_bytes(final.read_bytes())
+    (tmp_path / "given.yaml").write_text(MOVED.replace("transfer: {source: digits.yaml}", SOURCE.splitlines()[1]))
+    home = read_home(str(tmp_path / "given.yaml"), (f"model.weights={path}",), pool)
+    plain = read_home(str(tmp_path / "given.yaml"), (), pool)
+    dense, fresh = home.training("dense-seed0"), home.training("fresh-q0.5-k0-seed0")
+    assert dense.name != plain.training("dense-seed0").name
+    worker = Worker(home, quiet=True)
+    start = open_inputs(home, dense, worker).start(worker.network(dense), worker.program(dense).steps)
+    expected = adopted_weights(final, worker.network(dense), 0)
+    assert all((one == other).all() for one, other in zip(start.weights, expected, strict=True))
+    assert fresh.start.given == "" and home.training("ticket-q0.5-k0-seed0").start.given
+
+
+def test_weights_that_are_missing_damaged_or_of_another_network_are_refused_in_one_line(files_of):
+    for name, content in (("gone.h5", None), ("cut.h5", b"nothing"), ("cut.keras", b"PK"), ("cut.npz", b"PK")):
+        if content is not None:
+            (files_of / name).write_bytes(content)
+        words = ("sweep", files_of / "digits.yaml", f"model.weights={files_of / name}", "prune.quantiles=[]")
+        done = lottery(*words, "prune.rewind=[]", "--results", files_of / "out", check=2)
+        said = [line for line in done.stderr.splitlines() if name in line]
+        assert said and "Traceback" not in done.stderr, done.stderr
+    other = build("resnet8", image_size=8, channels=3, classes=10, width=0.5)
+    files.write_snapshot(files_of / "wide.h5", other, other.initial(0), {})
+    words = ("sweep", files_of / "digits.yaml", f"model.weights={files_of / 'wide.h5'}")
+    assert "belongs to another network" in lottery(*words, "--results", files_of / "out", check=2).stderr
+
+
+@pytest.mark.tensorflow
+def test_a_model_of_keras_applications_gives_its_weights_but_for_the_classifier(tmp_path):
+    published = keras.applications.MobileNetV2((32, 32, 3), 0.35, include_top=False, weights=None)
+    published.save(tmp_path / "published.keras")
+    network = build("mobilenet_v2", image_size=32, channels=3, classes=7, width=0.35)
+    named = network.named(adopted_weights(tmp_path / "published.keras", network, 3))
+    assert (named["Conv1/kernel"] == np.asarray(published.get_layer("Conv1").kernel)).all()
+    own = network.named(network.initial(3))
+    assert (named[f"{network.layers[-1].name}/kernel"] == own[f"{network.layers[-1].name}/kernel"]).all()
