@@ -20,7 +20,7 @@ from models import Network
 from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe, method, point
 from sweep.experiment import file as experiment_file
 from tests import slurm_cluster
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
 TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.commands import lottery
 from tests.data.shards.conftest import picture
-from tests.sweeping import lottery
 
 SAMPLE = Path(__file__).parents[2] / "shared/data/imagenet-sample-500.tar"
 

@@ -16,8 +16,8 @@ from sweep.errors import Refused
 from sweep.experiment import point
 from sweep.graph.home import RESULT, Home
 from sweep.graph.state import states
-from tests import made_up
-from tests.made_up import files_under, refusal
+from tests import synthetic
+from tests.synthetic import files_under, refusal
 
 ARRAYS = {
     "flat": np.array([1.5, -0.0, np.inf, 1e-40], np.float32),
@@ -92,19 +92,19 @@ def test_a_fault_while_renaming_leaves_the_old_file_and_nothing_beside_it(tmp_pa
 
 
 def test_what_an_interrupted_writer_left_beside_a_file_is_never_read(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment())
-    whole = made_up.write_snapshot(home, made_up.network().initial(0), None)
+    home = Home(tmp_path / "small", synthetic.experiment())
+    whole = synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     first, mask = home.snapshot(home.graph.dense[0], point(0)), home.mask(home.graph.trainings[1].mask)
     for path in (
         first,
         mask,
-        made_up.dense(home) / "result.json",
+        synthetic.dense(home) / "result.json",
         home.folder_of("ticket-q0.5-k0-seed0") / "result.json",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name(f".{path.name}.123.tmp").write_bytes(whole.read_bytes())
     assert {state.state for state in states(home)} == {"waiting"}
-    assert "no such file" in refusal(lambda: files.read_snapshot(first, made_up.network()))
+    assert "no such file" in refusal(lambda: files.read_snapshot(first, synthetic.network()))
     assert "no such file" in refusal(lambda: files.read_arrays(mask))
 
 
@@ -202,13 +202,13 @@ def test_a_byte_that_changed_on_the_disk_is_seen(name, tmp_path):
 
 def test_metrics_are_read_in_the_order_they_were_written(tmp_path):
     assert files.read_metrics(tmp_path / "none") == []
-    made_up.epochs(tmp_path / "cell", 3)
+    synthetic.epochs(tmp_path / "cell", 3)
     assert [line["epoch"] for line in files.read_metrics(tmp_path / "cell")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("torn", ['{"epoch": 3, "train_lo', "{", '{"epoch": 3}'])
 def test_a_last_line_without_its_end_is_ignored(tmp_path, torn):
-    made_up.epochs(tmp_path, 2)
+    synthetic.epochs(tmp_path, 2)
     with open(tmp_path / "metrics.jsonl", "a") as f:
         f.write(torn)
     assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1, 2]
@@ -220,13 +220,13 @@ def test_a_damaged_line_that_is_not_the_last_is_refused_by_name(tmp_path):
 
 
 def test_trimming_drops_the_lines_that_are_not_kept_and_a_torn_one(tmp_path):
-    made_up.epochs(tmp_path, 3)
+    synthetic.epochs(tmp_path, 3)
     with open(tmp_path / "metrics.jsonl", "a") as f:
         f.write('{"epoch": 4, "tr')
     before = files.read_metrics(tmp_path)
     files.trim_metrics(tmp_path, lambda line: line["epoch"] <= 2)
     assert files.read_metrics(tmp_path) == before[:2]
-    made_up.epochs(tmp_path, 1)  # what is written next stands on a line of its own
+    synthetic.epochs(tmp_path, 1)  # what is written next stands on a line of its own
     assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1, 2, 1]
 
 
@@ -267,7 +267,7 @@ def test_of_every_bit_flipped_in_a_sealed_file_none_goes_unnoticed(tmp_path):
 
 
 def test_a_changed_line_of_metrics_is_refused_and_an_unsealed_one_of_an_earlier_version_is_read(tmp_path):
-    made_up.epochs(tmp_path, 3)
+    synthetic.epochs(tmp_path, 3)
     path = tmp_path / "metrics.jsonl"
     text = path.read_text()
     assert [line["epoch"] for line in files.read_metrics(tmp_path)] == [1, 2, 3]

@@ -12,8 +12,8 @@ import pytest
 
 from lottery import Sweep
 from sweep.errors import Refused
-from tests.sleeping import ran, sleeping
-from tests.sweeping import csv_of
+from tests.commands import csv_of
+from tests.sleeping_sweep import ran, sleeping_sweep
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
 
@@ -69,7 +69,7 @@ def test_looking_writes_nothing_and_what_cannot_be_used_is_refused(tmp_path, tin
 
 
 def test_on_slurm_it_is_submitted_waited_for_and_cancelled(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 0.1)
+    file, home = sleeping_sweep(tmp_path, 0.1)
     held = Sweep(file, "cluster.options=[--hold]", results=home.pool)
     assert set(held.submit()) == {"masks", "cells", "report"}
     with pytest.raises(Refused, match="jobs wait or run on SLURM"):

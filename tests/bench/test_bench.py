@@ -12,7 +12,7 @@ from PIL import Image
 
 from models import build
 from models.network import outline
-from tests.sweeping import lottery, on_a_terminal
+from tests.commands import lottery, on_a_terminal
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,7 +9,7 @@ import pytest
 
 from lottery import cli
 from sweep.graph.home import open_home
-from tests import made_up
+from tests import synthetic
 
 SMALL = """
 model: {name: mobilenet_v2_small, width: 0.35}
@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def home(here):
     """The results folder of small.yaml, with nothing done yet."""
-    experiment = made_up.experiment()
+    experiment = synthetic.experiment()
     return open_home(experiment, here / "results" / experiment.name)
 
 
@@ -50,12 +50,12 @@ def lottery(monkeypatch, capsys):
 
 @pytest.fixture
 def unfinished(home):
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4)
+    synthetic.epochs(synthetic.finish(home, "dense-seed0", 0.75), 4)
     for epoch in (0, 2, None):
-        made_up.write_snapshot(home, made_up.network().initial(1), epoch)
-    made_up.epochs(made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, kept=1, prunable=2), 4)
-    made_up.epochs(made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan"), 1)
-    made_up.epochs(home.folder_of("ticket-q0.5-k2ep-seed0"), 3)
+        synthetic.write_snapshot(home, synthetic.network().initial(1), epoch)
+    synthetic.epochs(synthetic.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, kept=1, prunable=2), 4)
+    synthetic.epochs(synthetic.fail(home, "ticket-q0.9-k0-seed0", "loss is nan"), 1)
+    synthetic.epochs(home.folder_of("ticket-q0.5-k2ep-seed0"), 3)
     (home.folder_of("ticket-q0.5-k2ep-seed0") / "checkpoint.h5").touch()
     return home
 
@@ -63,8 +63,8 @@ def unfinished(home):
 @pytest.fixture
 def weighed(home):
     """A final snapshot, and its weights."""
-    weights = made_up.network().initial(1)
-    made_up.write_snapshot(home, weights, None)
+    weights = synthetic.network().initial(1)
+    synthetic.write_snapshot(home, weights, None)
     return home, weights
 
 

@@ -21,8 +21,8 @@ from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.pruning.statistics import QUANTILES
 from sweep.report.verdict import MARGIN, rule
-from tests import made_up
-from tests.made_up import content, files_under
+from tests import synthetic
+from tests.synthetic import content, files_under
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
 
@@ -38,7 +38,7 @@ def test_an_experiment_is_a_file_a_name_or_a_results_folder(home, lottery, word)
 
 
 def test_results_may_be_anywhere(here, lottery):
-    experiment = made_up.experiment()
+    experiment = synthetic.experiment()
     open_home(experiment, here / "elsewhere" / "small")
     for word in ("small.yaml", "small"):
         _, said, _ = lottery("plan", word, "--json", "--results", "elsewhere")
@@ -76,7 +76,7 @@ def test_looking_at_masks_changes_no_experiment(unfinished, lottery):
 
 def test_masks_for_a_script_are_json(weighed, lottery):
     home, _ = weighed
-    made_up.finish(home, "dense-seed0", 0.75)
+    synthetic.finish(home, "dense-seed0", 0.75)
     lottery("masks", "small")
     found = json.loads(lottery("masks", "small", "--json")[1])
     assert [one["kept"] for one in found] == [round(one["prunable"] * (1 - one["quantile"])) for one in found]
@@ -86,7 +86,7 @@ def test_masks_for_a_script_are_json(weighed, lottery):
 def test_of_a_sweep_that_is_done_nothing_is_trained_again_for_a_snapshot_that_went(home, lottery):
     """Tickets start from it; they are done."""
     for training in home.graph:
-        made_up.finish(home, training.slug, 0.7, seconds=10.0)
+        synthetic.finish(home, training.slug, 0.7, seconds=10.0)
     assert "5 trainings, 5 of them done; 0 epochs to train" in lottery("plan", "small")[1]
 
 
@@ -103,7 +103,7 @@ def test_the_plan_lists_every_cell_in_its_order(here, lottery):
     status, said, _ = lottery("plan", "small.yaml")
     assert status == 0
     listed = re.findall(r"│ (\S+-seed0) +│ (\d) +│ (\d+) ", said)
-    assert listed == [(one.slug, str(one.generation), f"{one.epochs:g}") for one in graph_of(made_up.experiment())]
+    assert listed == [(one.slug, str(one.generation), f"{one.epochs:g}") for one in graph_of(synthetic.experiment())]
     assert "5 trainings, 0 of them done; 16 epochs to train; times are predicted once the dense run" in said
     assert files_under(here) == ["small.yaml"]
 
@@ -112,7 +112,7 @@ def test_the_plan_for_a_script_is_json(here, lottery):
     status, said, _ = lottery("plan", "small.yaml", "--json")
     found = json.loads(said)["trainings"]
     assert status == 0
-    assert [row["training"] for row in found] == [one.name for one in graph_of(made_up.experiment())]
+    assert [row["training"] for row in found] == [one.name for one in graph_of(synthetic.experiment())]
     assert found[4] | {"training": ""} == {
         "task": "ticket-q0.9-k2ep-seed0",
         "training": "",
@@ -128,7 +128,7 @@ def test_the_plan_for_a_script_is_json(here, lottery):
 
 
 def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery):
-    made_up.epochs(made_up.dense(home), 3, seconds=19.5)  # and half a second of evaluation
+    synthetic.epochs(synthetic.dense(home), 3, seconds=19.5)  # and half a second of evaluation
     _, said, _ = lottery("plan", "small", "--json")
     assert [row["seconds"] for row in json.loads(said)["trainings"]] == [None, 80.0, 80.0, 40.0, 40.0]
     _, said, _ = lottery("plan", "small", "cluster={nodes: 1, gpus_per_node: 2}", "--on", "slurm")
@@ -138,8 +138,8 @@ def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery)
 
 
 def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4, seconds=19.5)
-    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, seconds=100.0)  # 80 s predicted
+    synthetic.epochs(synthetic.finish(home, "dense-seed0", 0.75), 4, seconds=19.5)
+    synthetic.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, seconds=100.0)  # 80 s predicted
     _, said, _ = lottery("plan", "small", "--json")
     found = json.loads(said)
     assert found["forecast"] == {"trainings": 1, "took": 100.0, "predicted": 80.0}
@@ -151,9 +151,9 @@ def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):
 
 def test_a_forecast_of_trainings_that_shared_a_gpu_goes_by_their_share(home, lottery):
     """The dense run had it alone for most of its epochs; five tickets at a time take longer and cost no more."""
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75), 4, seconds=19.5, trainings_on_gpu=1)
+    synthetic.epochs(synthetic.finish(home, "dense-seed0", 0.75), 4, seconds=19.5, trainings_on_gpu=1)
     shared = {"seconds": 400.0, "trainings_per_gpu": 5, "gpu_seconds": 72.0}
-    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, **shared)
+    synthetic.finish(home, "ticket-q0.5-k0-seed0", 0.7, density=0.5, **shared)
     _, said, _ = lottery("plan", "small", "--json")
     assert json.loads(said)["forecast"] == {"trainings": 1, "took": 72.0, "predicted": 80.0}
 
@@ -161,7 +161,7 @@ def test_a_forecast_of_trainings_that_shared_a_gpu_goes_by_their_share(home, lot
 def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, lottery):
     """One epoch of what has a checkpoint; what has none begins anew."""
     for epoch in (0, 2, None):
-        made_up.write_snapshot(unfinished, made_up.network().initial(1), epoch)
+        synthetic.write_snapshot(unfinished, synthetic.network().initial(1), epoch)
     rows = json.loads(lottery("plan", "small", "--json")[1])["trainings"]
     assert {row["task"]: row["left"] for row in rows} == {
         "dense-seed0": 0, "ticket-q0.5-k0-seed0": 0, "ticket-q0.9-k0-seed0": 4,
@@ -221,14 +221,14 @@ def test_the_status_counts_and_gives_reasons(unfinished, lottery):
 
 def test_the_status_shows_a_reason_as_it_is_and_whole(unfinished, lottery):
     reason = "no room on [/job:localhost/replica:0] for [[{{node a}}]] :smile: " + "word " * 30
-    made_up.fail(unfinished, "ticket-q0.9-k0-seed0", reason.strip())
+    synthetic.fail(unfinished, "ticket-q0.9-k0-seed0", reason.strip())
     status, said, _ = lottery("status", "small")
     assert status == 0
     assert reason.replace(" ", "") in "".join(said.split())
 
 
 def test_the_status_fits_80_columns_with_every_name_whole(unfinished, lottery, monkeypatch):
-    made_up.fail(unfinished, "ticket-q0.9-k0-seed0", "a reason of many words, " * 12)
+    synthetic.fail(unfinished, "ticket-q0.9-k0-seed0", "a reason of many words, " * 12)
     monkeypatch.setattr(show.console, "width", 80)
     _, said, _ = lottery("status", "small")
     table = said.partition(" done, ")[0].splitlines()[:-1]
@@ -274,11 +274,11 @@ def test_a_record_has_the_tables_and_figures_of_what_is_in_it(unfinished, here, 
 
 @pytest.mark.slow
 def test_the_report_averages_over_seeds(here, lottery):
-    experiment = made_up.experiment(seeds=(0, 1))
+    experiment = synthetic.experiment(seeds=(0, 1))
     home = open_home(experiment, here / "results" / experiment.name)
     for seed, top1 in ((0, 0.6), (1, 0.7)):
-        made_up.finish(home, f"dense-seed{seed}", top1 + 0.1)
-        made_up.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)
+        synthetic.finish(home, f"dense-seed{seed}", top1 + 0.1)
+        synthetic.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)
     assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% +│ -10.00 points +│ undecided", lottery("report", "small")[1])
 
 
@@ -315,7 +315,7 @@ def test_the_report_for_a_script_is_json_and_writes_nothing(unfinished, lottery)
 
 def test_weights_of_all_kinds_and_prunable_ones_stand_side_by_side(weighed, lottery):
     status, said, _ = lottery("weights", "small")
-    network = made_up.network()
+    network = synthetic.network()
     assert status == 0
     assert re.search(r"\|prunable\| +┃ prunable +┃ \|all\| +┃ all ", said)
     assert re.search(rf"count +│ {network.prunable:,} +│ {network.prunable:,} +│ {network.parameters:,} ", said)
@@ -346,7 +346,7 @@ def test_weights_come_with_a_figure(weighed, lottery):
 
 
 def test_weights_of_every_kernel_are_shown_on_request(weighed, lottery, monkeypatch):
-    names = [v.name for v in made_up.network().of("kernel")]
+    names = [v.name for v in synthetic.network().of("kernel")]
     monkeypatch.setattr(show.console, "width", 200)
     _, said, _ = lottery("weights", "small", "--layers")
     assert re.findall(r"│ (\S+/\S+) +│", said) == names

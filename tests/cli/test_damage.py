@@ -18,8 +18,8 @@ from sweep.experiment.file import load
 from sweep.graph.home import Home, open_home
 from sweep.graph.results import collect
 from sweep.graph.state import states
-from tests import made_up
-from tests.sweeping import listening
+from tests import synthetic
+from tests.commands import listening
 
 CASES = int(os.environ.get("DAMAGE_CASES", "20"))
 FLIPS = int(os.environ.get("DAMAGE_FLIPS", "12"))  # bits of every kind of file
@@ -65,12 +65,12 @@ def whole(unfinished):
     """A sweep with something of every kind of file, one job on record among them; without a SLURM to ask."""
     dense = unfinished.folder_of("dense-seed0")
     claim = {"owner": "a", "starts": 1, "idle_starts": 1, "reached": "", "began": 0.0, "host": "h", "pid": 1, "job": ""}
-    made_up.files.write_json(dense / "claim.json", claim)
+    synthetic.files.write_json(dense / "claim.json", claim)
     skipped = {"task": "ticket-q0.9-k2ep-seed0", "reason": "the mask leaves nothing of 1 kernel (stem)"}
-    made_up.files.write_json(unfinished.folder_of(skipped["task"]) / "skipped.json", skipped)
+    synthetic.files.write_json(unfinished.folder_of(skipped["task"]) / "skipped.json", skipped)
     line = {"id": "1", "experiment": "small", "part": "cells", "at": 0.0, "indices": [0],
             "tasks": [unfinished.training("ticket-q0.5-k0-seed0").name]}  # fmt: skip
-    made_up.files.append_line(unfinished.pool / "slurm" / "jobs.jsonl", line)
+    synthetic.files.append_line(unfinished.pool / "slurm" / "jobs.jsonl", line)
     return unfinished
 
 
@@ -124,12 +124,12 @@ def test_a_flipped_bit_in_any_file_changes_no_row_in_silence(whole):
 
 def test_a_linked_training_is_unlinked_and_the_rest_is_tidied_too(home, lottery):
     for training in home.graph:
-        made_up.finish(home, training.slug, 0.5)
+        synthetic.finish(home, training.slug, 0.5)
     elsewhere = home.pool.parent / "elsewhere"
     first, *_ = sorted(home.folder(one) for one in home.graph if "q0.9" in one.slug)
     first.rename(elsewhere)
     first.symlink_to(elsewhere)
-    open_home(made_up.experiment(quantiles=(0.5,)), home.root)
+    open_home(synthetic.experiment(quantiles=(0.5,)), home.root)
     status, said, error = lottery("tidy", "--delete")
     assert (status, error) == (0, "") and "deleted: 2" in said
     assert (elsewhere / "result.json").exists() and not list(home.pool.glob("trainings/*q0.9*"))
@@ -150,8 +150,8 @@ def test_a_signal_outside_of_a_training_ends_the_command_with_130_and_no_traceba
 
 
 def test_a_folder_with_a_command_in_its_name_is_quoted_where_it_is_said(here, lottery):
-    home = open_home(made_up.experiment(), here / "a $(touch b)" / "small")
-    made_up.finish(home, "dense-seed0", 0.75)
+    home = open_home(synthetic.experiment(), here / "a $(touch b)" / "small")
+    synthetic.finish(home, "dense-seed0", 0.75)
     _, said, _ = lottery("report", str(home.root))
     assert f"lottery status '{home.root}'" in said.replace("\n", " "), said
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 pytestmark = pytest.mark.tensorflow
 

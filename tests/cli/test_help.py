@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lottery import cli
-from tests import made_up
+from tests import synthetic
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -82,7 +82,7 @@ ANSWERED = ["--help", "report --help", "plan small.yaml", "status small"]
 
 @pytest.mark.slow
 def test_looking_does_not_import_tensorflow(unfinished):
-    made_up.write_snapshot(unfinished, made_up.network().initial(0), None)
+    synthetic.write_snapshot(unfinished, synthetic.network().initial(0), None)
     lines = [*ANSWERED, "report small", "weights small", "plan small --on slurm", "sweep small.yaml data.name=cifar10"]
     code = f"""
 import sys

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from sweep.experiment import file as experiment_file
-from tests import made_up
+from tests import synthetic
 
 CASES = int(os.environ.get("MALFORMED_CASES", "24"))
 SECONDS = 60  # of one case: a hang, not a slow machine
@@ -51,7 +51,7 @@ WRITTEN = (  # values in YAML that no value in Python is written as
 
 def drawn(chance: random.Random) -> tuple[bytes, list[str]]:
     """A whole experiment with up to four things changed, in its values or in its text, and what is given besides."""
-    content = yaml.safe_load(experiment_file.dump(made_up.experiment()))
+    content = yaml.safe_load(experiment_file.dump(synthetic.experiment()))
     for _ in range(chance.randrange(4)):
         place = content
         while True:

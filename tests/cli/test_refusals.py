@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests import made_up
+from tests import synthetic
 from tests.cli.conftest import SMALL, command
-from tests.made_up import content, files_under
+from tests.synthetic import content, files_under
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
 
@@ -116,7 +116,7 @@ def test_a_report_that_cannot_be_written_is_refused_in_one_line(weighed, lottery
 
 
 def test_a_damaged_snapshot_is_refused_by_name(home, lottery):
-    path = made_up.write_snapshot(home, made_up.network().initial(0), None)
+    path = synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     path.write_bytes(path.read_bytes()[:5000])
     status, _, said = lottery("weights", "small")
     assert (status, said.count("\n")) == (2, 1)
@@ -137,6 +137,6 @@ def test_an_epoch_of_no_trainings_or_devices_is_refused_in_one_line(unfinished, 
 
 
 def test_a_result_that_does_not_say_its_version_is_reported(unfinished, lottery):
-    made_up.finish(unfinished, "dense-seed0", 0.75, version=None, date="2026-01-01")
+    synthetic.finish(unfinished, "dense-seed0", 0.75, version=None, date="2026-01-01")
     status, said, _ = lottery("report", "small")
     assert status == 0 and "report.html" in said

@@ -10,20 +10,20 @@ from sweep import files
 from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
 from sweep.graph.runs import Runs, run_of
-from tests import made_up
-from tests.made_up import network
+from tests import synthetic
+from tests.synthetic import network
 
 
 @pytest.fixture
 def rounds(here) -> Home:
     """Two rounds from one dense run, all done."""
-    experiment = made_up.experiment(quantiles=(), rounds=2, share=0.2, rewind=made_up.points(0))
+    experiment = synthetic.experiment(quantiles=(), rounds=2, share=0.2, rewind=synthetic.points(0))
     home = open_home(experiment, here / "results" / experiment.name)
     weights = network().initial(0)
-    made_up.write_snapshot(home, weights, None)
+    synthetic.write_snapshot(home, weights, None)
     for training in sorted(home.graph, key=lambda one: one.generation):
         run = run_of(weights) if training.kind == "dense" else training.name
-        made_up.finish(home, training.slug, 0.5, run=run, runs=Runs(home.pool).before(training))
+        synthetic.finish(home, training.slug, 0.5, run=run, runs=Runs(home.pool).before(training))
         if training.mask and training.mask.round == 1:
             make_mask(home, training.mask)
     return home
@@ -31,8 +31,8 @@ def rounds(here) -> Home:
 
 def replace_the_dense_run(home: Home, seed: int) -> None:
     weights = network().initial(seed)
-    made_up.write_snapshot(home, weights, None)
-    path = made_up.dense(home) / "result.json"
+    synthetic.write_snapshot(home, weights, None)
+    path = synthetic.dense(home) / "result.json"
     files.write_json(path, files.read_json(path) | {"run": run_of(weights)})
 
 
@@ -41,7 +41,7 @@ def left(said: str) -> dict[str, str]:
 
 
 def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
-    dense = made_up.dense(rounds).name
+    dense = synthetic.dense(rounds).name
     replace_the_dense_run(rounds, 1)
     for command in ("plan", "report"):
         status, _, said = lottery(command, "small")
@@ -61,7 +61,7 @@ def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
 def test_neither_is_anything_trained_from_it_nor_submitted(rounds, lottery, monkeypatch):
     replace_the_dense_run(rounds, 1)
     second = rounds.training("ticket-q0.36-r2-k0-seed0")
-    said = made_up.refusal(lambda: Runs(rounds.pool).refuse_replaced(second))
+    said = synthetic.refusal(lambda: Runs(rounds.pool).refuse_replaced(second))
     assert "came from another run of dense-seed0-" in said
     monkeypatch.setattr("slurm.local.Local.run", lambda self, home: pytest.fail("trained all the same"))
     status, _, said = lottery("sweep", "small")
@@ -71,8 +71,8 @@ def test_neither_is_anything_trained_from_it_nor_submitted(rounds, lottery, monk
 def test_a_mask_without_the_weights_it_is_of_must_be_of_the_run_there(rounds):
     mask = rounds.training("ticket-q0.2-k0-seed0").mask
     replace_the_dense_run(rounds, 1)
-    (made_up.dense(rounds) / "snapshots" / "final.h5").unlink()
-    assert "taken from other weights" in made_up.refusal(lambda: make_mask(rounds, mask))
+    (synthetic.dense(rounds) / "snapshots" / "final.h5").unlink()
+    assert "taken from other weights" in synthetic.refusal(lambda: make_mask(rounds, mask))
 
 
 def test_what_is_half_trained_and_what_has_no_runs_on_record_are_told_too(rounds, lottery):
@@ -96,7 +96,7 @@ def test_what_was_skipped_for_the_first_run_is_not_skipped_for_the_second(rounds
 
 
 def test_a_run_that_was_recorded_before_runs_were_is_known_by_its_weights(rounds):
-    path = made_up.dense(rounds) / "result.json"
+    path = synthetic.dense(rounds) / "result.json"
     found = files.read_json(path)
     files.write_json(path, {name: value for name, value in found.items() if name != "run"})
     assert Runs(rounds.pool).there(path.parent.name) == found["run"]

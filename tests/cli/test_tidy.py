@@ -9,20 +9,20 @@ import pytest
 
 from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
-from tests import made_up
-from tests.made_up import content
+from tests import synthetic
+from tests.synthetic import content
 
 
 @pytest.fixture
 def shrunk(home) -> Home:
     """Everything was done; then one quantile was taken out of the experiment."""
     for training in home.graph:
-        made_up.finish(home, training.slug, 0.5)
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
+        synthetic.finish(home, training.slug, 0.5)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     for training in home.graph:
         if training.mask:
             make_mask(home, training.mask)
-    open_home(made_up.experiment(quantiles=(0.5,)), home.root)
+    open_home(synthetic.experiment(quantiles=(0.5,)), home.root)
     return home
 
 
@@ -51,7 +51,7 @@ def test_told_to_it_deletes_that_and_nothing_else(shrunk, lottery):
 
 
 def test_what_another_experiment_asks_for_is_kept(shrunk, lottery):
-    other = made_up.experiment("other")
+    other = synthetic.experiment("other")
     open_home(other, shrunk.pool / "other")
     assert listed(lottery("tidy", "--json")[1]) == []
 
@@ -74,7 +74,7 @@ def test_where_an_experiment_cannot_be_read_nothing_is_deleted(shrunk, lottery):
 )
 def test_an_experiment_that_cannot_be_looked_at_is_not_one_that_asks_for_nothing(shrunk, lottery, hidden, why):
     """A link in a circle stands for a folder of someone else: the system says of both that one may not look."""
-    open_home(made_up.experiment("other", seeds=(0, 1)), shrunk.pool / "other")
+    open_home(synthetic.experiment("other", seeds=(0, 1)), shrunk.pool / "other")
     hidden(shrunk.pool / "other")
     before = {path.name for path in (shrunk.pool / "trainings").iterdir()}
     (shrunk.pool / "away" / "experiment.yaml").unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from PIL import Image
 from sweep.data.folder import left_out
 from sweep.data.prepare import Options, _record, eight_bits
 from sweep.data.sources import Source
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 FILE = Path(__file__).parents[2] / "experiments" / "own_images.yaml"
 SHORT = (

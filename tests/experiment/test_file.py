@@ -13,7 +13,7 @@ from sweep.experiment import Experiment, Model, Prune, Recipe, check
 from sweep.experiment.file import load, record
 from sweep.work.fitting import fitting
 from tests.experiment.conftest import SMALL
-from tests.made_up import refusal
+from tests.synthetic import refusal
 
 # ---- reading
 

@@ -18,9 +18,9 @@ from sweep.graph.mask_file import make_mask, read_mask
 from sweep.graph.training import Mask
 from sweep.pruning import masks
 from sweep.report.kept import kept
-from tests import made_up
+from tests import synthetic
 from tests.graph.conftest import FINAL_SEED, QUANTILES, weights_of
-from tests.made_up import refusal
+from tests.synthetic import refusal
 
 
 def mask_of(home: Home, level: str = "q0.9", seed: int = 0) -> Mask:
@@ -35,7 +35,7 @@ def found_of(home: Home, level: str = "q0.9", seed: int = 0):
 
 
 def final(home: Home) -> Path:
-    return made_up.dense(home) / "snapshots" / "final.h5"
+    return synthetic.dense(home) / "snapshots" / "final.h5"
 
 
 def final_magnitudes() -> np.ndarray:
@@ -45,7 +45,7 @@ def final_magnitudes() -> np.ndarray:
 @pytest.mark.parametrize("quantile", QUANTILES)
 def test_the_count_of_a_quantile_is_exact(home, quantile):
     mask = found_of(home, f"q{quantile!r}").mask
-    assert (mask.dtype, mask.shape) == (bool, (made_up.network().prunable,))
+    assert (mask.dtype, mask.shape) == (bool, (synthetic.network().prunable,))
     assert int((~mask).sum()) == round(quantile * mask.size)
 
 
@@ -63,7 +63,7 @@ def test_an_absolute_threshold_is_kept_as_it_was_given(home):
 
 
 def test_the_density_is_the_share_that_stays(home):
-    count = made_up.network().prunable
+    count = synthetic.network().prunable
     assert found_of(home, "q0.9").density == (count - round(0.9 * count)) / count
     assert found_of(home, "t0.1").density == np.mean(final_magnitudes() > 0.1)
     assert found_of(home, "q0.0").density == 1.0
@@ -89,17 +89,17 @@ def test_the_rewind_snapshots_are_not_looked_at(own):
 
 
 def test_every_seed_has_masks_of_its_own_final_weights(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1)))
+    home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1)))
     for seed in (0, 1):
-        made_up.write_snapshot(home, weights_of(seed), None, seed)
+        synthetic.write_snapshot(home, weights_of(seed), None, seed)
     for seed in (0, 1):
         expected = masks.by_quantile(weights_of(seed).kernels, 0.9).mask
         np.testing.assert_array_equal(found_of(home, seed=seed).mask, expected)
 
 
 def test_layerwise_masks_take_the_share_of_every_kernel(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(methods=(method("magnitude/uniform"),)))
-    made_up.write_snapshot(home, weights_of(FINAL_SEED), None)
+    home = Home(tmp_path / "small", synthetic.experiment(methods=(method("magnitude/uniform"),)))
+    synthetic.write_snapshot(home, weights_of(FINAL_SEED), None)
     found = found_of(home)
     left = masks.remaining(found.mask, found.network)
     assert left == {v.name: v.size - round(0.9 * v.size) for v in found.network.of("kernel")}
@@ -113,7 +113,7 @@ def test_a_mask_is_the_same_after_reading_it_again(own):
     made, again = found_of(own), read_mask(own, mask_of(own))
     assert again.threshold == made.threshold
     np.testing.assert_array_equal(again.mask, made.mask)
-    assert again.network.variables == made_up.network().variables
+    assert again.network.variables == synthetic.network().variables
 
 
 def test_a_mask_is_written_once(own):
@@ -148,7 +148,7 @@ def test_a_mask_that_keeps_another_number_of_weights_is_refused(own, moved):
 def test_a_mask_of_other_weights_is_refused(own):
     found_of(own)
     weights = weights_of(FINAL_SEED)
-    made_up.write_snapshot(own, weights._replace(kernels=np.nextafter(weights.kernels, np.float32(1))), None)
+    synthetic.write_snapshot(own, weights._replace(kernels=np.nextafter(weights.kernels, np.float32(1))), None)
     assert refusal(lambda: found_of(own)) == (
         f"{own.mask(mask_of(own))}: taken from other weights than {final(own)}; delete it"
     )
@@ -164,7 +164,7 @@ def test_a_file_of_something_else_in_its_place_is_refused_by_name(own):
 def test_a_mask_of_another_run_is_refused_where_the_weights_are_gone(own):
     found_of(own)
     final(own).unlink()
-    made_up.finish(own, "dense-seed0", 0.9, run="0" * 64)
+    synthetic.finish(own, "dense-seed0", 0.9, run="0" * 64)
     assert "taken from other weights than" in refusal(lambda: kept(own))
 
 
@@ -209,9 +209,9 @@ def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp
     from sweep.work.worker import Worker
 
     data = Data("synthetic", image_size=8, classes=6, images=64)
-    asked = made_up.experiment(data=data, methods=(method("random"),), quantiles=(0.5,), rewind=made_up.points(0))
+    asked = synthetic.experiment(data=data, methods=(method("random"),), quantiles=(0.5,), rewind=synthetic.points(0))
     home = Home(tmp_path / "small", asked)
-    ticket = home.training(made_up.tickets(home)[0])
+    ticket = home.training(synthetic.tickets(home)[0])
     ticket = replace(ticket, data=replace(data, classes=4))
     found = mask_for(home, ticket, Worker(home, quiet=True))
     assert found.network.classes == 6

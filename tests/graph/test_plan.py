@@ -14,7 +14,7 @@ from sweep.graph.home import Home
 from sweep.graph.plan import graph_of, levels
 from sweep.graph.training import Mask, Start, Training
 from sweep.pruning.masks import Level
-from tests import made_up
+from tests import synthetic
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -60,7 +60,7 @@ def pruned(experiment: Experiment) -> list[Training]:
 
 
 def planned(**prune) -> list[Training]:
-    return pruned(made_up.experiment(**prune))
+    return pruned(synthetic.experiment(**prune))
 
 
 def of_kind(kind: str, plan: list[Training]) -> set[tuple[str, int]]:
@@ -83,13 +83,13 @@ def test_the_shipped_experiments_train_the_epochs_one_counts_by_hand(name):
 
 
 def test_every_level_meets_every_rewind_epoch_once():
-    plan = planned(quantiles=(0.5, 0.9), rewind=made_up.points(0, 1, 3))
+    plan = planned(quantiles=(0.5, 0.9), rewind=synthetic.points(0, 1, 3))
     assert of_kind("ticket", plan) == {(q, k) for q in ("q0.5", "q0.9") for k in (0, 1, 3)}
     assert len(plan) == 6
 
 
 def test_every_seed_has_the_whole_grid():
-    plan = pruned(made_up.experiment(seeds=(0, 3), controls=("fresh", "random")))
+    plan = pruned(synthetic.experiment(seeds=(0, 3), controls=("fresh", "random")))
     by_seed = {seed: {(c.kind, c.mask.level, c.begin) for c in plan if c.seed == seed} for seed in (0, 3)}
     assert by_seed[0] == by_seed[3]
     assert len(plan) == 2 * len(by_seed[0]) == 2 * (4 + 2 + 4)
@@ -108,32 +108,32 @@ def test_controls_cover_the_whole_grid_unless_they_have_their_own():
 def test_controls_keep_to_their_own_grid(kind):
     plan = planned(
         quantiles=(0.5, 0.8, 0.9),
-        rewind=made_up.points(0, 1, 2),
+        rewind=synthetic.points(0, 1, 2),
         controls=(kind,),
         control_quantiles=(0.5, 0.9),
-        control_rewind=made_up.points(1, 2),
+        control_rewind=synthetic.points(1, 2),
     )
     assert of_kind(kind, plan) == {("q0.5", 1), ("q0.5", 2), ("q0.9", 1), ("q0.9", 2)}
     assert len(of_kind("ticket", plan)) == 9
 
 
 def test_a_fresh_initialization_is_trained_from_epoch_0_only():
-    plan = planned(rewind=made_up.points(1, 2), controls=("fresh",), control_rewind=made_up.points(2))
+    plan = planned(rewind=synthetic.points(1, 2), controls=("fresh",), control_rewind=synthetic.points(2))
     assert of_kind("fresh", plan) == {("q0.5", 0), ("q0.9", 0)}
     assert len(plan) == 4 + 2
 
 
 def test_thresholds_are_levels_beside_the_quantiles():
-    plan = planned(quantiles=(0.5,), thresholds=(0.01, 2.0), rewind=made_up.points(0), controls=("random",))
+    plan = planned(quantiles=(0.5,), thresholds=(0.01, 2.0), rewind=synthetic.points(0), controls=("random",))
     assert of_kind("ticket", plan) == of_kind("random", plan) == {("q0.5", 0), ("t0.01", 0), ("t2.0", 0)}
-    assert levels(made_up.experiment(quantiles=(0.5,), thresholds=(0.01,)).prune, Method()) == [
+    assert levels(synthetic.experiment(quantiles=(0.5,), thresholds=(0.01,)).prune, Method()) == [
         Level("quantile", 0.5),
         Level("threshold", 0.01),
     ]
 
 
 def test_control_quantiles_leave_thresholds_to_the_tickets():
-    plan = planned(thresholds=(0.01,), rewind=made_up.points(0), controls=("random",), control_quantiles=(0.9,))
+    plan = planned(thresholds=(0.01,), rewind=synthetic.points(0), controls=("random",), control_quantiles=(0.9,))
     assert of_kind("random", plan) == {("q0.9", 0)}
     assert ("t0.01", 0) in of_kind("ticket", plan)
 
@@ -149,11 +149,11 @@ def test_the_longest_cells_come_first(name):
 
 
 def test_the_longest_cells_come_first_whatever_the_order_in_the_file():
-    assert [one.begin.count for one in planned(quantiles=(0.5,), rewind=made_up.points(2, 0, 3, 1))] == [0, 1, 2, 3]
+    assert [one.begin.count for one in planned(quantiles=(0.5,), rewind=synthetic.points(2, 0, 3, 1))] == [0, 1, 2, 3]
 
 
 def test_a_cell_rewound_to_epoch_k_trains_what_is_left():
-    assert [one.epochs for one in planned(quantiles=(0.5,), rewind=made_up.points(0, 1, 3))] == [4, 3, 1]  # of 4
+    assert [one.epochs for one in planned(quantiles=(0.5,), rewind=synthetic.points(0, 1, 3))] == [4, 3, 1]  # of 4
 
 
 # ---- under which names
@@ -161,9 +161,9 @@ def test_a_cell_rewound_to_epoch_k_trains_what_is_left():
 
 def test_the_words_for_trainings_never_change():
     """They name results that exist."""
-    both = made_up.points(0, 2)
+    both = synthetic.points(0, 2)
     plan = pruned(
-        made_up.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh",), lr_rewind=both, seeds=(7,))
+        synthetic.experiment(quantiles=(0.5,), thresholds=(0.01,), controls=("fresh",), lr_rewind=both, seeds=(7,))
     )
     assert sorted(one.slug for one in plan) == sorted([
         "ticket-q0.5-k0-seed7",
@@ -187,7 +187,7 @@ def test_no_two_trainings_share_a_folder(name):
 
 def test_levels_that_differ_in_the_last_digit_have_names_of_their_own():
     near = (0.1, 0.1 + 2**-56, 0.3, 0.1 + 0.2)
-    plan = planned(quantiles=near, thresholds=near, rewind=made_up.points(0))
+    plan = planned(quantiles=near, thresholds=near, rewind=synthetic.points(0))
     assert len({one.name for one in plan}) == 8
 
 
@@ -200,12 +200,12 @@ def test_a_name_is_one_folder():
 
 
 def names(**prune) -> set[str]:
-    return {one.name for one in graph_of(made_up.experiment(**prune))}
+    return {one.name for one in graph_of(synthetic.experiment(**prune))}
 
 
 @pytest.mark.parametrize(
     ("more", "new"),
-    [({"quantiles": (0.5, 0.7, 0.9)}, 2), ({"rewind": made_up.points(0, 1, 2)}, 2), ({"controls": ("fresh",)}, 2),
+    [({"quantiles": (0.5, 0.7, 0.9)}, 2), ({"rewind": synthetic.points(0, 1, 2)}, 2), ({"controls": ("fresh",)}, 2),
      ({"seeds": (0, 1)}, 5)],
 )  # fmt: skip
 def test_a_grown_experiment_keeps_the_names_of_what_it_had(more, new):
@@ -213,11 +213,11 @@ def test_a_grown_experiment_keeps_the_names_of_what_it_had(more, new):
 
 
 def test_the_order_in_the_file_changes_no_name():
-    assert names(quantiles=(0.9, 0.5), rewind=made_up.points(2, 0)) == names()
+    assert names(quantiles=(0.9, 0.5), rewind=synthetic.points(2, 0)) == names()
 
 
 def test_experiments_of_one_recipe_share_their_dense_run_and_of_another_nothing():
-    other = made_up.experiment("other", quantiles=(0.3,))
+    other = synthetic.experiment("other", quantiles=(0.3,))
     assert {one.kind for one in graph_of(other) if one.name in names()} == {"dense"}
     longer = replace(other, recipe=replace(other.recipe, epochs=5))
     assert not {one.name for one in graph_of(longer)} & names()
@@ -227,20 +227,20 @@ def test_experiments_of_one_recipe_share_their_dense_run_and_of_another_nothing(
 
 
 def test_tickets_come_after_the_dense_run_they_start_from():
-    graph = graph_of(made_up.experiment(seeds=(0, 1), controls=("fresh", "random"), lr_rewind=made_up.points(2)))
+    graph = graph_of(synthetic.experiment(seeds=(0, 1), controls=("fresh", "random"), lr_rewind=synthetic.points(2)))
     assert [one.generation for one in graph] == [0, 0] + [1] * (len(graph) - 2)
     for one in graph:
         assert [need.slug for need in one.needs] == ([f"dense-seed{one.seed}"] if one.mask else [])
 
 
 def test_the_points_others_start_from_are_known():
-    graph = graph_of(made_up.experiment(rewind=(point(0), point("500it"), point("2ep"))))
+    graph = graph_of(synthetic.experiment(rewind=(point(0), point("500it"), point("2ep"))))
     assert {str(at) for at in graph.points_of(graph.dense[0])} == {"500it", "2ep", "end"}  # 0 is an initialization
 
 
 def test_a_chain_of_rounds_is_named_in_no_time_and_each_round_otherwise():
     """Every round holds its ancestors twice, by mask and start: compared field by field they would explode."""
-    experiment = made_up.experiment()
+    experiment = synthetic.experiment()
     rounds = [graph_of(experiment).dense[0]]
     for number in range(60):
         mask = Mask(Level("quantile", 0.1 + number / 100), rounds[-1])
@@ -251,8 +251,8 @@ def test_a_chain_of_rounds_is_named_in_no_time_and_each_round_otherwise():
 
 def test_each_control_differs_from_its_ticket_in_one_thing():
     kinds = ("fresh", "fresh_short", "shuffled", "random", "inverted", "same_signs", "same_magnitudes")
-    both = made_up.points(2)
-    asked = made_up.experiment(quantiles=(0.9,), rewind=made_up.points(0, 2), controls=kinds, lr_rewind=both)
+    both = synthetic.points(2)
+    asked = synthetic.experiment(quantiles=(0.9,), rewind=synthetic.points(0, 2), controls=kinds, lr_rewind=both)
     graph = graph_of(replace(asked, recipe=replace(asked.recipe, schedule="constant"),
                              prune=replace(asked.prune, finetune=both)))  # fmt: skip
     for kind, field, k in (("fresh", "start", "0"), ("fresh_short", "start", "2ep"), ("shuffled", "mask", "2ep"),
@@ -264,8 +264,8 @@ def test_each_control_differs_from_its_ticket_in_one_thing():
 
 
 def test_the_dense_network_is_retrained_as_a_ticket_is_by_learning_rate_rewinding_but_for_the_mask():
-    both = made_up.points(2)
-    graph = graph_of(made_up.experiment(quantiles=(0.9,), lr_rewind=both, dense_lr_rewind=both))
+    both = synthetic.points(2)
+    graph = graph_of(synthetic.experiment(quantiles=(0.9,), lr_rewind=both, dense_lr_rewind=both))
     baseline = graph["lr_rewind-k2ep-seed0"]
     assert differences(baseline, graph["lr_rewind-q0.9-k2ep-seed0"]) == ["mask"]
     assert baseline.needs == (graph["dense-seed0"],) and baseline.generation == 1
@@ -280,7 +280,7 @@ def differences(one: Training, other: Training) -> list[str]:
 
 
 def test_every_round_prunes_what_the_round_before_left():
-    experiment = made_up.experiment(quantiles=(), rounds=3, share=0.5, rewind=made_up.points(2), seeds=(0, 1))
+    experiment = synthetic.experiment(quantiles=(), rounds=3, share=0.5, rewind=synthetic.points(2), seeds=(0, 1))
     graph = graph_of(experiment)
     chain = [graph[f"ticket-{word}-k2ep-seed1"] for word in ("q0.5", "q0.75-r2", "q0.875-r3")]
     assert [one.generation for one in chain] == [1, 2, 3] and len(graph) == 2 * 4
@@ -292,20 +292,20 @@ def test_every_round_prunes_what_the_round_before_left():
 
 
 def test_the_first_round_is_the_one_shot_ticket():
-    rounds = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2))
-    shots = graph_of(made_up.experiment(quantiles=(0.5, 0.9)))
+    rounds = graph_of(synthetic.experiment(quantiles=(0.5, 0.9), rounds=2))
+    shots = graph_of(synthetic.experiment(quantiles=(0.5, 0.9)))
     assert rounds["ticket-q0.5-k2ep-seed0"] == shots["ticket-q0.5-k2ep-seed0"]
     assert rounds["ticket-q0.9-r2-k2ep-seed0"] != shots["ticket-q0.9-k2ep-seed0"]
 
 
 def test_learning_rate_rewinding_goes_on_with_the_weights_of_the_round_before():
-    graph = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2, rewind=(), lr_rewind=made_up.points(2)))
+    graph = graph_of(synthetic.experiment(quantiles=(0.5, 0.9), rounds=2, rewind=(), lr_rewind=synthetic.points(2)))
     first, second = graph["lr_rewind-q0.5-k2ep-seed0"], graph["lr_rewind-q0.9-r2-k2ep-seed0"]
     assert second.start == Start(of=first) and second.mask.of == first
 
 
 def test_controls_of_two_chains_have_names_of_their_own():
-    graph = graph_of(made_up.experiment(quantiles=(0.5, 0.9), rounds=2, controls=("fresh", "shuffled")))
+    graph = graph_of(synthetic.experiment(quantiles=(0.5, 0.9), rounds=2, controls=("fresh", "shuffled")))
     fresh = [one for one in graph if one.kind == "fresh"]
     assert len({one.slug for one in graph}) == len(graph)
     assert len(fresh) == 1 + 2, "the first round's mask is common, those of the second are not"
@@ -315,18 +315,20 @@ def test_controls_of_two_chains_have_names_of_their_own():
 
 
 def test_a_mask_of_the_initialization_waits_for_nothing():
-    graph = graph_of(made_up.experiment(methods=(method("snip"), method("magnitude@0")), rewind=made_up.points(0)))
+    graph = graph_of(synthetic.experiment(methods=(method("snip"), method("magnitude@0")), rewind=synthetic.points(0)))
     assert {one.generation for one in graph} == {0} and len(graph) == 1 + 2 * 2
 
 
 def test_a_mask_of_the_initialization_with_the_weights_of_a_later_point_waits_for_that():
-    graph = graph_of(made_up.experiment(methods=(method("snip"),), rewind=made_up.points(2)))
+    graph = graph_of(synthetic.experiment(methods=(method("snip"),), rewind=synthetic.points(2)))
     assert graph["ticket-snip-q0.9-k2ep-seed0"].needs == (graph.dense[0],)
     assert [str(at) for at in graph.points_of(graph.dense[0])] == ["2ep"]
 
 
 def test_n_of_m_has_its_own_density():
-    graph = graph_of(made_up.experiment(methods=(method("magnitude/2:4"), method("lamp")), rewind=made_up.points(0)))
+    graph = graph_of(
+        synthetic.experiment(methods=(method("magnitude/2:4"), method("lamp")), rewind=synthetic.points(0))
+    )
     assert sorted(one.slug for one in graph if one.mask) == [
         "ticket-lamp-q0.5-k0-seed0", "ticket-lamp-q0.9-k0-seed0", "ticket-magnitude-2of4-q0.5-k0-seed0"
     ]  # fmt: skip
@@ -336,7 +338,7 @@ def test_n_of_m_has_its_own_density():
 
 
 def test_two_children_of_a_point_see_the_data_in_other_orders_and_a_line_joins_them():
-    graph = graph_of(made_up.experiment(rewind=made_up.points(0), instability=made_up.points(0, 2),
+    graph = graph_of(synthetic.experiment(rewind=synthetic.points(0), instability=synthetic.points(0, 2),
                                         instability_quantiles=(0.9,)))  # fmt: skip
     for word in ("", "q0.9-"):
         one, other = graph[f"child1-{word}k2ep-seed0"], graph[f"child2-{word}k2ep-seed0"]
@@ -350,7 +352,7 @@ def test_two_children_of_a_point_see_the_data_in_other_orders_and_a_line_joins_t
 
 
 def test_children_of_an_iterative_ticket_have_its_mask():
-    made = {"quantiles": (), "rounds": 3, "share": 0.2, "rewind": made_up.points(0, 2)}
-    graph = graph_of(made_up.experiment(**made, instability=made_up.points(2), instability_quantiles=(0.488,)))
+    made = {"quantiles": (), "rounds": 3, "share": 0.2, "rewind": synthetic.points(0, 2)}
+    graph = graph_of(synthetic.experiment(**made, instability=synthetic.points(2), instability_quantiles=(0.488,)))
     assert graph["child1-q0.488-r3-k2ep-seed0"].mask == graph["ticket-q0.488-r3-k2ep-seed0"].mask
     assert not [one.slug for one in graph if one.kind == "child" and one.mask and one.mask.round != 3]

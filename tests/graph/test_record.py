@@ -17,20 +17,20 @@ from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
 from sweep.graph.record import record
 from sweep.graph.results import collect
-from tests import made_up
-from tests.made_up import content, files_under, refusal
+from tests import synthetic
+from tests.synthetic import content, files_under, refusal
 
 
 @pytest.fixture
 def ended(tmp_path) -> Home:
     """A sweep of which all is done but one training that failed and one that is under way; its data lie somewhere."""
-    plan = made_up.experiment(quantiles=(0.5,))
+    plan = synthetic.experiment(quantiles=(0.5,))
     home = open_home(replace(plan, data=replace(plan.data, path="/somewhere")), tmp_path / "results" / "small")
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.9), 4)
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
-    made_up.fail(home, "ticket-q0.5-k0-seed0", "diverged")
+    synthetic.epochs(synthetic.finish(home, "dense-seed0", 0.9), 4)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
+    synthetic.fail(home, "ticket-q0.5-k0-seed0", "diverged")
     under_way = home.folder_of("ticket-q0.5-k2ep-seed0")
-    made_up.epochs(under_way, 1)
+    synthetic.epochs(under_way, 1)
     make_mask(home, home.training("ticket-q0.5-k0-seed0").mask)
     (home.pool / "autotuned" / "gpu").mkdir(parents=True)
     (home.pool / "autotuned" / "gpu" / "choice.textproto").write_text("fast")
@@ -156,11 +156,11 @@ def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
 def test_it_grows_with_the_sweep_and_forgets_what_no_longer_failed(ended, tmp_path):
     record(ended, tmp_path / "record")
     (ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json").unlink()
-    made_up.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
-    made_up.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8, epochs=1)
+    synthetic.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
+    synthetic.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8, epochs=1)
     assert record(ended, tmp_path / "record").trainings == 3
     assert not list(unpacked(tmp_path / "record").rglob("failure.json"))
-    other = open_home(made_up.experiment("other", quantiles=(0.5,)), ended.pool / "other")
+    other = open_home(synthetic.experiment("other", quantiles=(0.5,)), ended.pool / "other")
     assert record(other, tmp_path / "record").trainings == 3  # beside the first, whose trainings it shares
     assert {path.parent.name for path in (tmp_path / "record").glob("*/experiment.yaml")} == {"small", "other"}
 
@@ -169,7 +169,7 @@ def test_a_failure_does_not_take_the_place_of_a_result(ended, tmp_path):
     """Two machines tried it; the one that failed is recorded last."""
     failure = ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json"
     failure.rename(tmp_path / "failure.json")
-    made_up.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
+    synthetic.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)
     record(ended, tmp_path / "record")
     (failure.parent / "result.json").unlink()
     (tmp_path / "failure.json").rename(failure)
@@ -179,7 +179,7 @@ def test_a_failure_does_not_take_the_place_of_a_result(ended, tmp_path):
 
 
 def _another_result(home: Home) -> None:
-    made_up.finish(home, "dense-seed0", 0.91)
+    synthetic.finish(home, "dense-seed0", 0.91)
 
 
 def _another_choice(home: Home) -> None:
@@ -218,7 +218,7 @@ def _cut_a_mask(home: Home) -> None:
 def test_what_is_of_another_run_or_damaged_is_refused_and_the_record_stays(ended, tmp_path, change, why):
     record(ended, tmp_path / "record")
     before = {path: path.read_bytes() for path in (tmp_path / "record").rglob("*") if path.is_file()}
-    made_up.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8, epochs=1)  # news, which come with nothing that is wrong
+    synthetic.finish(ended, "ticket-q0.5-k2ep-seed0", 0.8, epochs=1)  # news, which come with nothing that is wrong
     change(ended)
     assert why in refusal(lambda: record(ended, tmp_path / "record"))
     assert {path: path.read_bytes() for path in (tmp_path / "record").rglob("*") if path.is_file()} == before
@@ -226,7 +226,7 @@ def test_what_is_of_another_run_or_damaged_is_refused_and_the_record_stays(ended
 
 def test_trained_again_to_the_same_numbers_it_is_the_same_run(ended, tmp_path):
     record(ended, tmp_path / "record")
-    made_up.finish(ended, "dense-seed0", 0.9, seconds=99.0)
+    synthetic.finish(ended, "dense-seed0", 0.9, seconds=99.0)
     record(ended, tmp_path / "record")
     facts = store.read_json(tmp_path / "record" / "trainings.json")["trainings"]
     assert facts[ended.training("dense-seed0").name]["result"]["seconds"] == 99.0
@@ -234,7 +234,7 @@ def test_trained_again_to_the_same_numbers_it_is_the_same_run(ended, tmp_path):
 
 def test_an_experiment_on_record_does_not_shrink(ended, tmp_path):
     record(ended, tmp_path / "record")
-    wider = Home(ended.root, made_up.experiment(quantiles=(0.5, 0.9), seeds=(0, 1)))
+    wider = Home(ended.root, synthetic.experiment(quantiles=(0.5, 0.9), seeds=(0, 1)))
     record(wider, tmp_path / "record")
     assert "asks for 7 trainings that" in refusal(lambda: record(ended, tmp_path / "record"))
 
@@ -242,7 +242,7 @@ def test_an_experiment_on_record_does_not_shrink(ended, tmp_path):
 def test_there_must_be_something_to_record_and_a_place_for_it(ended, tmp_path):
     for place in (ended.pool / "record", ended.pool, tmp_path):
         assert "the results themselves lie there" in refusal(lambda place=place: record(ended, place))
-    empty = Home(tmp_path / "results" / "empty", made_up.experiment("empty", seeds=(7,)))
+    empty = Home(tmp_path / "results" / "empty", synthetic.experiment("empty", seeds=(7,)))
     assert "no training of it has ended" in refusal(lambda: record(empty, tmp_path / "record"))
     assert not (tmp_path / "record").exists()
     (tmp_path / "pool" / "trainings").mkdir(parents=True)

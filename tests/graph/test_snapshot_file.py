@@ -11,27 +11,27 @@ from sweep.experiment import point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found
 from sweep.graph.snapshot_file import adopted_weights
-from tests import made_up
-from tests.made_up import refusal
+from tests import synthetic
+from tests.synthetic import refusal
 
 
 def hard_weights() -> Weights:
     """Initial weights with the values that careless writing changes."""
-    weights = made_up.network().initial(3)
+    weights = synthetic.network().initial(3)
     weights.kernels[:5] = [0.0, -0.0, 1e-45, -3.4e38, np.nan]
     return weights
 
 
 def test_a_snapshot_comes_back_bit_for_bit(tmp_path):
     weights, path = hard_weights(), tmp_path / "epoch-0002.h5"
-    files.write_snapshot(path, made_up.network(), weights, {"epoch": 2})
-    again = files.read_snapshot(path, made_up.network())
+    files.write_snapshot(path, synthetic.network(), weights, {"epoch": 2})
+    again = files.read_snapshot(path, synthetic.network())
     assert [part.dtype for part in again] == [np.float32] * 3
     assert [part.tobytes() for part in again] == [part.tobytes() for part in weights]
 
 
 def test_a_snapshot_names_its_variables_and_its_network(tmp_path):
-    path, network = tmp_path / "epoch-0002.h5", made_up.network()
+    path, network = tmp_path / "epoch-0002.h5", synthetic.network()
     files.write_snapshot(path, network, network.initial(0), {"epoch": 2})
     arrays, attributes = files.read_arrays(path)
     assert {name: array.shape for name, array in arrays.items()} == {v.name: v.shape for v in network.variables}
@@ -48,7 +48,7 @@ def test_a_snapshot_names_its_variables_and_its_network(tmp_path):
     ids=["another architecture", "another number of classes", "another width"],
 )
 def test_a_snapshot_of_another_network_is_refused(tmp_path, other):
-    path, network = tmp_path / "final.h5", made_up.network()
+    path, network = tmp_path / "final.h5", synthetic.network()
     files.write_snapshot(path, network, network.initial(0), {})
     said = refusal(lambda: files.read_snapshot(path, build(**other, image_size=8, channels=1)))
     assert said.startswith(f"{path}: {other['name']}: ")
@@ -59,7 +59,7 @@ CLASSIFIER = ("predictions/kernel", "predictions/bias")
 
 
 def test_laid_on_a_network_with_other_classes_all_but_the_classifier_is_taken(tmp_path):
-    path, network = tmp_path / "final.h5", made_up.network()
+    path, network = tmp_path / "final.h5", synthetic.network()
     files.write_snapshot(path, network, hard_weights(), {})
     other = build("mobilenet_v2_small", image_size=8, channels=1, classes=7, width=0.35)
     old, new = network.named(hard_weights()), other.named(other.initial(5))
@@ -78,7 +78,7 @@ def test_laid_on_a_network_with_other_classes_all_but_the_classifier_is_taken(tm
     ],
 )
 def test_only_the_number_of_classes_may_differ(tmp_path, name, width, expected):
-    path, network = tmp_path / "final.h5", made_up.network()
+    path, network = tmp_path / "final.h5", synthetic.network()
     files.write_snapshot(path, network, network.initial(0), {})
     other = build(name, image_size=8, channels=1, classes=7, width=width)
     said = refusal(lambda: adopted_weights(path, other, seed=0))
@@ -88,12 +88,12 @@ def test_only_the_number_of_classes_may_differ(tmp_path, name, width, expected):
 
 
 def test_every_snapshot_of_every_seed_has_a_place_of_its_own(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1)))
+    home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1)))
     words = ("end", "0", "1ep", "10ep", "7it", "100000it")
     for seed in (0, 1):
-        made_up.finish(home, f"dense-seed{seed}", 0.5)
+        synthetic.finish(home, f"dense-seed{seed}", 0.5)
     places = [home.snapshot(dense, point(word)) for dense in home.graph.dense for word in words]
     assert len(set(places)) == len(places)
-    assert home.snapshot(home.graph.dense[0], point(f"{2 * made_up.STEPS}it")) == home.snapshot(
+    assert home.snapshot(home.graph.dense[0], point(f"{2 * synthetic.STEPS}it")) == home.snapshot(
         home.graph.dense[0], point("2ep")
     )

@@ -13,23 +13,23 @@ from sweep.graph.mask_file import Found, make_mask
 from sweep.graph.training import Training
 from sweep.pruning import masks
 from sweep.work.inputs import Inputs
-from tests import made_up
+from tests import synthetic
 from tests.graph.conftest import CONTROLS, FINAL_SEED, QUANTILES, RETRAINED, weights_of
-from tests.made_up import refusal
+from tests.synthetic import refusal
 
 
 def started(home: Home, training: Training, mask: Found | None):
     """Where a training begins, from what it reads."""
-    network = made_up.network()
+    network = synthetic.network()
     weights = tuple(files.read_snapshot(path, network) for path in home.starts(training))
-    return Inputs(training, weights, mask, "", {}).start(network, made_up.STEPS)
+    return Inputs(training, weights, mask, "", {}).start(network, synthetic.STEPS)
 
 
 @pytest.fixture
 def start_of(home):
     """The start of a training, by kind, quantile and rewind epoch."""
     controls = (*CONTROLS, "same_signs", "same_magnitudes")
-    asked = made_up.experiment(quantiles=QUANTILES, controls=controls, lr_rewind=RETRAINED, seeds=(0, 1))
+    asked = synthetic.experiment(quantiles=QUANTILES, controls=controls, lr_rewind=RETRAINED, seeds=(0, 1))
     both = Home(home.root, asked)
 
     def start(kind: str, quantile: float = 0.9, epoch: int = 2, seed: int = 0):
@@ -70,14 +70,14 @@ def test_a_fresh_initialization_has_other_values_under_the_same_mask(start_of):
         assert np.mean(start.weights.kernels == weights_of(seed).kernels) < 0.001
     assert_same(start.weights, start_of("fresh", 0.5, epoch=0).weights)  # the same fresh start at every level
     assert np.mean(start.weights.kernels == start_of("fresh", epoch=0, seed=1).weights.kernels) < 0.001
-    initial = made_up.network().initial(0)
+    initial = synthetic.network().initial(0)
     assert start.weights.kernels.std() == pytest.approx(initial.kernels.std(), rel=0.05)
     assert_same(start.weights._replace(kernels=initial.kernels), initial)
 
 
 @pytest.mark.tensorflow
 def test_a_shuffled_mask_has_other_positions_and_the_same_count_in_every_kernel(start_of):
-    start, network = start_of("shuffled"), made_up.network()
+    start, network = start_of("shuffled"), synthetic.network()
     assert_same(start.weights, weights_of(2))
     assert masks.remaining(start.mask, network) == masks.remaining(final_mask(), network)
     kept_by_both = (start.mask & final_mask()).sum() / final_mask().sum()
@@ -87,7 +87,7 @@ def test_a_shuffled_mask_has_other_positions_and_the_same_count_in_every_kernel(
 
 @pytest.mark.tensorflow
 def test_a_random_mask_has_other_positions_and_the_same_count_over_all(start_of):
-    start, network = start_of("random"), made_up.network()
+    start, network = start_of("random"), synthetic.network()
     assert_same(start.weights, weights_of(2))
     assert start.mask.sum() == final_mask().sum()
     assert masks.remaining(start.mask, network) != masks.remaining(final_mask(), network)
@@ -119,7 +119,7 @@ def test_of_signs_and_magnitudes_one_is_kept_and_the_other_is_fresh(start_of):
 def test_every_kind_takes_up_the_schedule_at_its_epoch_with_its_seed(start_of, kind):
     for epoch in (0,) if kind == "fresh" else (0, 2):
         start = start_of(kind, epoch=epoch)
-        assert (start.step, start.seed) == (made_up.STEPS * epoch, 0)
+        assert (start.step, start.seed) == (synthetic.STEPS * epoch, 0)
 
 
 @pytest.mark.tensorflow
@@ -139,6 +139,6 @@ def test_a_training_without_its_snapshot_is_refused(own):
 
 @pytest.mark.tensorflow
 def test_a_point_after_the_end_is_refused(home):
-    late = Home(home.root, made_up.experiment(rewind=(point("400it"),))).training("ticket-q0.5-k400it-seed0")
+    late = Home(home.root, synthetic.experiment(rewind=(point("400it"),))).training("ticket-q0.5-k400it-seed0")
     inputs = Inputs(late, (weights_of(2),), None, "", {})
-    assert "400it lies after the end (400 steps)" in refusal(lambda: inputs.start(made_up.network(), made_up.STEPS))
+    assert "400it lies after the end (400 steps)" in refusal(lambda: inputs.start(synthetic.network(), synthetic.STEPS))

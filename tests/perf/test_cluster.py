@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from tests import made_up
-from tests.sleeping import SMALL, evenly, most_together, ran, sleeping, submit
+from tests import synthetic
+from tests.commands import lottery
+from tests.sleeping_sweep import SMALL, evenly, most_together, ran, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import lottery
 
 pytestmark = pytest.mark.perf
 
 
 def test_160_cells_on_20_nodes(slurm, tmp_path, figure):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)
-    file, home = sleeping(tmp_path, 1.2, cluster, 10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
+    file, home = sleeping_sweep(tmp_path, 1.2, cluster, 10, quantiles=evenly(20), rewind=synthetic.points(*range(8)))
     bound = json.loads(lottery("plan", file, "--on", "slurm", "--json", "--results", home.pool).stdout)[
         "at_least_seconds"
     ]
@@ -32,7 +32,7 @@ def test_160_cells_on_20_nodes(slurm, tmp_path, figure):
 
 def test_1000_cells(slurm, tmp_path, figure):
     cluster = dataclasses.replace(SMALL, options=("--hold",))
-    file, home = sleeping(tmp_path, 1.0, cluster, quantiles=evenly(500))
+    file, home = sleeping_sweep(tmp_path, 1.0, cluster, quantiles=evenly(500))
     began = time.monotonic()
     submit(file, home)
     figure("1,000 cells submitted", time.monotonic() - began, "s", at_most=10)

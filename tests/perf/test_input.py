@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.commands import lottery
 from tests.data.shards.readers import together
 from tests.photographs import photograph_shards, photographs  # noqa: F401 - fixtures
-from tests.sweeping import lottery
 
 pytestmark = [pytest.mark.perf, pytest.mark.tensorflow]
 

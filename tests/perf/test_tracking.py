@@ -11,7 +11,7 @@ from sweep import files as store
 from sweep.experiment import Track
 from sweep.graph.home import Home
 from sweep.tracking import runs as tracking
-from tests import made_up
+from tests import synthetic
 from tests.tracking.test_tracking import KEY, anew, refusing, server  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.perf
@@ -19,14 +19,14 @@ EPOCH = 1.13  # seconds: the shortest one known, ResNet-20 on CIFAR-10 with an H
 
 
 def online(tmp_path, epochs: int) -> Home:
-    made = made_up.experiment()
+    made = synthetic.experiment()
     recipe = dataclasses.replace(made.recipe, epochs=epochs)
     return Home(tmp_path / "home", dataclasses.replace(made, recipe=recipe, track=Track("online")))
 
 
 def test_logging_an_epoch(server, tmp_path, figure):  # noqa: F811
     home, took = online(tmp_path, 30), 0.0
-    folder = made_up.dense(home)
+    folder = synthetic.dense(home)
     with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
         for epoch in range(1, 31):
             store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
@@ -48,5 +48,5 @@ def test_going_on_offline(case, refusing, tmp_path, monkeypatch, figure):  # noq
     import wandb  # noqa: F401 - loading it is not part of the delay
 
     began = time.monotonic()
-    with tracking.tracked(home, home.training("dense-seed0"), made_up.dense(home), "CPU"):
+    with tracking.tracked(home, home.training("dense-seed0"), synthetic.dense(home), "CPU"):
         figure(f"training waits for wandb: {case}", time.monotonic() - began, "s", at_most=5)

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 pytestmark = [pytest.mark.perf, pytest.mark.tensorflow]
 

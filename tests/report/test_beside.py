@@ -18,7 +18,7 @@ from sweep.report.kept import kept, write_kept
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.work.find import SHIPPED
-from tests import made_up
+from tests import synthetic
 
 
 def resnet20(**recipe):
@@ -98,12 +98,12 @@ def test_on_fewer_images_nothing_is_compared():
 @pytest.fixture
 def two_seeds(tmp_path) -> Home:
     """Dense runs of two seeds whose kernels share their first half, and the masks of both."""
-    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=made_up.points(0)))
-    weights = made_up.network().initial(0)
+    home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=synthetic.points(0)))
+    weights = synthetic.network().initial(0)
     sizes = np.abs(np.random.default_rng(0).normal(size=weights.kernels.size)).astype(np.float32)
     for seed, kernels in enumerate((sizes, np.concatenate([sizes[: sizes.size // 2], sizes[sizes.size // 2 :][::-1]]))):
-        made_up.write_snapshot(home, weights._replace(kernels=kernels), None, seed)
-        made_up.finish(home, f"dense-seed{seed}", 0.97, test_images=359, date="2026-01-02", commit="abc1234")
+        synthetic.write_snapshot(home, weights._replace(kernels=kernels), None, seed)
+        synthetic.finish(home, f"dense-seed{seed}", 0.97, test_images=359, date="2026-01-02", commit="abc1234")
     for mask in made(home):
         make_mask(home, mask)
     return home
@@ -142,4 +142,4 @@ def test_what_is_left_of_every_kernel_travels_without_the_masks(two_seeds):
     other = dataclasses.replace(two_seeds.experiment, recipe=other)
     assert layers(Home(two_seeds.root, other)) is None  # the counts are of other masks
     (two_seeds.report / "kept.json").write_text("[]")
-    assert "no JSON object" in made_up.refusal(lambda: layers(two_seeds))
+    assert "no JSON object" in synthetic.refusal(lambda: layers(two_seeds))

@@ -15,7 +15,7 @@ from sweep.report.heat_map import heat_map
 from sweep.report.rewinding import accuracy, gains
 from sweep.report.verdict import verdicts
 from sweep.report.words import later
-from tests import made_up
+from tests import synthetic
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 
@@ -143,16 +143,16 @@ def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
 
 
 def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
-    points = made_up.points(0)
-    once = Home(tmp_path / "once", made_up.experiment(name="once", quantiles=(0.75,), rewind=points))
-    in_two = made_up.experiment(name="rounds", quantiles=(), rounds=2, share=0.5, rewind=points)
+    points = synthetic.points(0)
+    once = Home(tmp_path / "once", synthetic.experiment(name="once", quantiles=(0.75,), rewind=points))
+    in_two = synthetic.experiment(name="rounds", quantiles=(), rounds=2, share=0.5, rewind=points)
     rounds = Home(tmp_path / "rounds", in_two)
-    other = Home(tmp_path / "other", made_up.experiment(name="other", quantiles=(0.6,), rewind=points, seeds=(7,)))
+    other = Home(tmp_path / "other", synthetic.experiment(name="other", quantiles=(0.6,), rewind=points, seeds=(7,)))
     for home in (once, rounds, other):
         store.write_text(home.root / "experiment.yaml", record(home.experiment))
         for training in home.graph:
             kept = round(100 * (1 - training.mask.level.value)) if training.mask else 100
-            made_up.finish(home, training.slug, 0.7, **DONE | {"density": kept / 100, "kept": kept})
+            synthetic.finish(home, training.slug, 0.7, **DONE | {"density": kept / 100, "kept": kept})
     lines = {
         one["line"]: one["seeds"] for one in lines_of(rounds, [r for r in collect(rounds) if r.kind == "ticket"], {})
     }

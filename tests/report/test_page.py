@@ -17,7 +17,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
 from sweep.report.findings import findings
 from sweep.report.page import write_page
-from tests import made_up
+from tests import synthetic
 from tests.conftest import need, without
 from tests.slurm_cluster import until
 
@@ -25,28 +25,28 @@ from tests.slurm_cluster import until
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory) -> Home:
     """160 cells, 20 quantiles × 8 rewind epochs, with made-up accuracies; one cell failed, one is missing."""
-    made = made_up.experiment()
-    prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind=made_up.points(*range(8)))
+    made = synthetic.experiment()
+    prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind=synthetic.points(*range(8)))
     recipe = dataclasses.replace(made.recipe, epochs=30)
     home = Home(
         tmp_path_factory.mktemp("swept") / "small",
         dataclasses.replace(made, prune=prune, recipe=recipe, cluster=Cluster()),
     )
     chance = np.random.default_rng(0)
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
-    _epochs(made_up.finish(home, "dense-seed0", 0.9, epochs=30), 0, 30, chance)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
+    _epochs(synthetic.finish(home, "dense-seed0", 0.9, epochs=30), 0, 30, chance)
     for number, training in enumerate(one for one in home.graph if one.mask):
         quantile = training.mask.level.value
         if training.begin.count == 0:  # the same for every rewind point
             make_mask(home, training.mask)
         if number == 7:
-            made_up.fail(home, training.slug, "loss is nan in epoch 3, </script> step 2 of 9")
+            synthetic.fail(home, training.slug, "loss is nan in epoch 3, </script> step 2 of 9")
         elif number != 9:
             top1, done = (
                 0.9 - 0.2 * quantile**4 + 0.002 * chance.normal(),
                 {"prunable": 21, "threshold": 0.1, "epochs": training.epochs},
             )
-            folder = made_up.finish(
+            folder = synthetic.finish(
                 home, training.slug, float(top1), density=1 - quantile, kept=21 - round(21 * quantile), **done
             )
             _epochs(folder, training.begin.count, int(training.epochs), chance)
@@ -136,7 +136,7 @@ def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
 
     open_page(browser, swept)
     choice = Select(browser.find_element(By.CSS_SELECTOR, "#learning select"))
-    wanted = made_up.tickets(swept)[20]
+    wanted = synthetic.tickets(swept)[20]
     assert len(choice.options) == 159
     choice.select_by_value(wanted)
     until(lambda: wanted in browser.find_element(By.CSS_SELECTOR, "#learning svg").text)

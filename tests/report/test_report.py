@@ -19,8 +19,8 @@ from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
 from sweep.report.findings import findings, in_markdown
 from sweep.report.kept import kept
-from tests import made_up
-from tests.made_up import refusal
+from tests import synthetic
+from tests.synthetic import refusal
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 COLUMNS = [
@@ -34,17 +34,17 @@ ALWAYS = ["report.html", "results.csv", "results.tex"]
 @pytest.fixture
 def home(tmp_path):
     """Two quantiles at two rewind epochs, and a control; nothing done yet."""
-    return Home(tmp_path / "small", made_up.experiment(controls=("shuffled",), control_rewind=made_up.points(2)))
+    return Home(tmp_path / "small", synthetic.experiment(controls=("shuffled",), control_rewind=synthetic.points(2)))
 
 
 @pytest.fixture
 def unfinished(home):
     """The dense run and two tickets are done, one has failed, one has begun, the rest waits."""
-    made_up.finish(home, "dense-seed0", 0.75)
-    made_up.finish(home, "ticket-q0.5-k0-seed0", 0.7, **DONE)
-    made_up.finish(home, "ticket-q0.5-k2ep-seed0", 0.8, **DONE, epochs=2)
-    made_up.fail(home, "ticket-q0.9-k0-seed0", "loss is nan in epoch 2, step 3 of 9")
-    made_up.epochs(home.folder_of("ticket-q0.9-k2ep-seed0"), 1)
+    synthetic.finish(home, "dense-seed0", 0.75)
+    synthetic.finish(home, "ticket-q0.5-k0-seed0", 0.7, **DONE)
+    synthetic.finish(home, "ticket-q0.5-k2ep-seed0", 0.8, **DONE, epochs=2)
+    synthetic.fail(home, "ticket-q0.9-k0-seed0", "loss is nan in epoch 2, step 3 of 9")
+    synthetic.epochs(home.folder_of("ticket-q0.9-k2ep-seed0"), 1)
     (home.folder_of("ticket-q0.9-k2ep-seed0") / "checkpoint.h5").touch()
     return home
 
@@ -67,7 +67,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     ],
 )
 def test_numbers_of_a_result_that_cannot_be_are_refused_by_name(unfinished, wrong, why):
-    folder = made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE | wrong)
+    folder = synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE | wrong)
     said = refusal(lambda: collect(unfinished))
     assert said.startswith(f"{folder / 'result.json'}: ") and why in said
 
@@ -113,21 +113,21 @@ def test_the_dense_network_has_density_1_and_no_quantile(unfinished):
 
 
 def test_without_validation_images_there_is_no_validation_accuracy(home):
-    made_up.finish(home, "dense-seed0", 0.75, validation={})
+    synthetic.finish(home, "dense-seed0", 0.75, validation={})
     assert collect(home)[0].validation_top1 is None
 
 
 def test_an_absolute_threshold_is_told_before_its_cell_is_done(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(), thresholds=(0.02,), rewind=made_up.points(0)))
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(), thresholds=(0.02,), rewind=synthetic.points(0)))
     waiting = collect(home)[1]
     assert (waiting.quantile, waiting.threshold, waiting.density) == (None, 0.02, None)
-    made_up.finish(home, "ticket-t0.02-k0-seed0", 0.5, **DONE | {"threshold": 0.02})
+    synthetic.finish(home, "ticket-t0.02-k0-seed0", 0.5, **DONE | {"threshold": 0.02})
     assert (collect(home)[1].threshold, collect(home)[1].density) == (0.02, 0.5)
 
 
 def test_every_seed_has_rows_of_its_own(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 4)))
-    made_up.finish(home, "dense-seed4", 0.6)
+    home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 4)))
+    synthetic.finish(home, "dense-seed4", 0.6)
     assert [(r.kind, r.seed, r.state) for r in collect(home)[:2]] == [("dense", 0, "waiting"), ("dense", 4, "done")]
     assert [r.seed for r in collect(home)].count(4) == 1 + 4
 
@@ -161,10 +161,10 @@ def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
     table = unfinished.report / "results.csv"
     write_csv(collect(unfinished), table)
     before = table.read_bytes()
-    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE, seconds=99.0, hardware="GPU", devices=4)
+    synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE, seconds=99.0, hardware="GPU", devices=4)
     write_csv(collect(unfinished), table)
     assert table.read_bytes() == before
-    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.71, **DONE)
+    synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.71, **DONE)
     write_csv(collect(unfinished), table)
     assert table.read_bytes() != before
 
@@ -189,7 +189,7 @@ def test_the_report_of_an_unfinished_sweep_shows_what_is_there(unfinished):
     names = [path.name for path in write_report(unfinished)]
     figures = ("accuracy", "heatmap", "differences", "rewinds", "gains")
     assert names == [*ALWAYS, *(f"{name}.{suffix}" for name in figures for suffix in ("png", "svg"))]
-    assert made_up.files_under(unfinished.report) == sorted(names)
+    assert synthetic.files_under(unfinished.report) == sorted(names)
     assert len(rows_of(unfinished.report / "results.csv")) == 7
 
 
@@ -238,27 +238,27 @@ def test_with_nothing_done_yet_the_report_has_no_figures(home):
 
 @pytest.mark.slow
 def test_with_only_the_dense_run_done_the_report_has_no_figures(home):
-    made_up.finish(home, "dense-seed0", 0.75)
+    synthetic.finish(home, "dense-seed0", 0.75)
     assert [path.name for path in write_report(home)] == ALWAYS
 
 
 def test_with_only_a_control_done_there_is_no_heat_map_of_tickets(home):
-    made_up.finish(home, "shuffled-q0.5-k2ep-seed0", 0.4, **DONE)
+    synthetic.finish(home, "shuffled-q0.5-k2ep-seed0", 0.4, **DONE)
     assert [path.name for path in write_figures(home, collect(home), home.report)] == ["accuracy.png", "accuracy.svg"]
 
 
 def test_epochs_that_are_lost_are_not_passed_over(unfinished):
-    made_up.epochs(unfinished.folder_of("dense-seed0"), 3)
+    synthetic.epochs(unfinished.folder_of("dense-seed0"), 3)
     assert "metrics.jsonl: 3 of 4 epochs; bring it back from a copy" in refusal(lambda: write_report(unfinished))
 
 
 def test_a_damaged_result_is_refused_by_name(unfinished):
     path = unfinished.folder_of("ticket-q0.5-k0-seed0") / "result.json"
     path.write_text('{"test": {"top1"')
-    assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: not readable as JSON")
+    assert synthetic.refusal(lambda: collect(unfinished)).startswith(f"{path}: not readable as JSON")
     store.write_json(path, {"test": {"top1": 0.5, "top5": 0.9, "loss": 1.0}, "validation": {}})
-    assert made_up.refusal(lambda: collect(unfinished)).startswith(f"{path}: devices is not a number")
-    made_up.finish(unfinished, "ticket-q0.5-k0-seed0", 0.5)
+    assert synthetic.refusal(lambda: collect(unfinished)).startswith(f"{path}: devices is not a number")
+    synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.5)
     assert collect(unfinished)[1].test_top1 == 0.5
 
 

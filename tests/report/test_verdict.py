@@ -15,7 +15,7 @@ from sweep.report.intervals import estimate
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
 from sweep.report.words import answer, beaten, later
-from tests import made_up
+from tests import synthetic
 
 
 def rows(
@@ -223,23 +223,23 @@ def test_a_control_that_diverged_in_a_seed_is_beaten_by_the_others():
 
 def test_every_control_is_held_against_its_ticket(tmp_path):
     """As the trainings name their masks: an inverted one lies in a file of its own."""
-    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(2), seeds=(0, 1, 2), controls=tuple(CONTROLS))
+    made = synthetic.experiment(quantiles=(0.5,), rewind=synthetic.points(2), seeds=(0, 1, 2), controls=tuple(CONTROLS))
     home = Home(tmp_path / "small", made)
     for training in home.graph:
         better = 0.9 if training.kind in ("dense", "ticket") else 0.8
-        made_up.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
+        synthetic.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
     (one,) = verdicts(collect(home))
     assert set(one.controls) == set(CONTROLS)
 
 
 def test_fresh_weights_over_the_same_epochs_are_held_against_the_ticket_of_these_epochs_alone(tmp_path):
     """From 0 they are a fresh initialization, which would have more epochs than a ticket from 2."""
-    controls = {"controls": ("fresh_short",), "control_rewind": made_up.points(0, 2)}
-    made = made_up.experiment(quantiles=(0.5,), rewind=made_up.points(0, 2), seeds=(0, 1, 2), **controls)
+    controls = {"controls": ("fresh_short",), "control_rewind": synthetic.points(0, 2)}
+    made = synthetic.experiment(quantiles=(0.5,), rewind=synthetic.points(0, 2), seeds=(0, 1, 2), **controls)
     home = Home(tmp_path / "small", made)
     for training in home.graph:
         better = {"fresh": 0.95, "fresh_short": 0.8}.get(training.kind, 0.9)
-        made_up.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
+        synthetic.finish(home, training.slug, better + 0.001 * training.origin * (training.kind != "dense"))
     early, late = verdicts(collect(home))
     assert (early.rewind, early.outcome, set(early.controls)) == ("0", "control not beaten", {"fresh_short"})
     assert (late.rewind, late.outcome, set(late.controls)) == ("2ep", "winning", {"fresh_short"})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import csv_of, kill_tree, lottery, started, status_of, trainings
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, kill_tree, lottery, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 

@@ -11,10 +11,10 @@ from slurm import jobs
 from slurm.cancel import cancel
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
-from tests import made_up
-from tests.sleeping import PRETEND, SMALL, sleeping, submit
+from tests import synthetic
+from tests.commands import home_of, lottery, status_of
+from tests.sleeping_sweep import SLEEPING_JOB, SMALL, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import home_of, lottery, status_of
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def asleep(tmp_path):
     """Make an experiment whose trainings, dense runs too, sleep until they are cancelled."""
 
     def make(name: str, seeds: tuple[int, ...] = (0,), **recipe) -> tuple:
-        made = made_up.experiment(name, seeds=seeds, quantiles=(0.5,), rewind=made_up.points(0))
+        made = synthetic.experiment(name, seeds=seeds, quantiles=(0.5,), rewind=synthetic.points(0))
         experiment = dataclasses.replace(
-            made, cluster=dataclasses.replace(SMALL, container=PRETEND),
+            made, cluster=dataclasses.replace(SMALL, container=SLEEPING_JOB),
             recipe=dataclasses.replace(made.recipe, norm_images=1, **recipe),
         )  # fmt: skip
         file = tmp_path / f"{name}.yaml"
         file.write_text(experiment_file.dump(experiment))
         home = Home(tmp_path / "results" / name, experiment)
         seconds = {training.name: 1000.0 for training in home.graph}
-        made_up.files.write_json(home.root / "pretend.json", {"seconds": seconds, "masks": []})
+        synthetic.files.write_json(home.root / "sleep.json", {"seconds": seconds, "masks": []})
         return file, home
 
     return make
@@ -91,10 +91,10 @@ def test_scripts_submitted_by_hand_are_seen_by_status_and_reached_by_cancel(slur
 
 def test_trainings_that_share_an_element_are_all_in_the_queue_and_cancelled_together(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, trainings_per_task=4, options=("--hold",))
-    file, home = sleeping(tmp_path, 1000.0, cluster)
+    file, home = sleeping_sweep(tmp_path, 1000.0, cluster)
     submit(file, home)
     assert "nothing to submit" in submit(file, home).stdout
-    names = made_up.tickets(home)
+    names = synthetic.tickets(home)
     assert in_state(home, "waiting") == set(names)
     found = cancel(home_of(home.root), names[:1])
     assert not found.gone and sorted(found.shared) == sorted(names), "the others would be lost with it"
@@ -116,7 +116,7 @@ def test_an_experiment_that_cannot_be_read_keeps_what_it_has_submitted(slurm, as
 
 
 def test_jobs_are_called_by_their_experiment_and_part(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+    file, home = sleeping_sweep(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     names = set(slurm.run("squeue", "--noheader", "--format=%j").split())
     assert names == {"small-masks", "small-cells", "small-report"}

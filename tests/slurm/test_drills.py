@@ -18,10 +18,10 @@ import pytest
 
 from sweep.experiment import Cluster, Experiment, Prune, method
 from sweep.experiment import file as experiment_file
-from tests import made_up
+from tests import synthetic
+from tests.commands import csv_of, home_of, lottery, status_of, trainings
 from tests.conftest import once, tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, home_of, lottery, status_of, trainings
 
 pytestmark = [pytest.mark.drill, pytest.mark.tensorflow]
 
@@ -91,7 +91,7 @@ def go_on(pid: int) -> None:
 
 def disturbed() -> Experiment:
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
-    return steady(20, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
+    return steady(20, cluster, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=synthetic.points(0, 1))
 
 
 @pytest.fixture(scope="session")
@@ -181,7 +181,7 @@ def grown(name: str, **prune: Any) -> Experiment:
     """Two experiments of one results root: y asks for some of the trainings of x, and for some of its own."""
     cluster = Cluster(partition="low", cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=3)
     quantiles = {"x": (0.3, 0.5, 0.7), "y": (0.5, 0.8)}[name]
-    settings = {"quantiles": quantiles, "rewind": made_up.points(0, 1)} | prune
+    settings = {"quantiles": quantiles, "rewind": synthetic.points(0, 1)} | prune
     return dataclasses.replace(steady(20, cluster, **settings), name=name)
 
 
@@ -265,14 +265,14 @@ def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_p
     """Twice the limit is shortened in the middle of the training, which is held until SLURM, which looks at its clock
     every half minute, has warned it: so neither a slow nor a fast machine decides what is seen here."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", time_limit="60", warning_seconds=40, array_parallelism=1)
-    experiment = steady(20, cluster, quantiles=(0.5,), rewind=made_up.points(0))
+    experiment = steady(20, cluster, quantiles=(0.5,), rewind=synthetic.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "limited"
     lottery("train", file, "--results", results)
     expected = undisturbed_csv(file, tmp_path, results)
     lottery("sweep", file, "--on", "slurm", "--results", results)
     home = results / "tiny"
-    (cell,) = made_up.tickets(home_of(home))
+    (cell,) = synthetic.tickets(home_of(home))
     for turn in (1, 2):
         until(lambda turn=turn: claim(home, cell)["starts"] == turn, 300)
         held = claim(home, cell)
@@ -293,14 +293,14 @@ def test_a_cell_longer_than_its_time_limit_goes_on_in_several_turns(slurm, tmp_p
 def test_a_copy_that_the_cluster_lost_sight_of_leaves_the_cell_to_the_new_one(slurm, tmp_path):
     """slurmd dies alone: its tasks live on, SLURM starts them again elsewhere, and both copies would write."""
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="500M", array_parallelism=1)
-    experiment = steady(40, cluster, quantiles=(0.5,), rewind=made_up.points(0))
+    experiment = steady(40, cluster, quantiles=(0.5,), rewind=synthetic.points(0))
     file = written(experiment, tmp_path)
     results = tmp_path / "split"
     lottery("train", file, "--results", results)
     expected = undisturbed_csv(file, tmp_path, results)
     lottery("sweep", file, "--on", "slurm", "--results", results)
     home = results / "tiny"
-    (cell,) = made_up.tickets(home_of(home))
+    (cell,) = synthetic.tickets(home_of(home))
     until(lambda: running(home) and hold(home, cell), 120)
     old = claim(home, cell)
     os.kill(int((slurm.base / "pid" / f"slurmd-{old['host']}.pid").read_text()), signal.SIGKILL)
@@ -325,7 +325,7 @@ def test_24_cells_train_each_exactly_once(slurm, tmp_path):
     prune = Prune(
         quantiles=tuple(i / 6 for i in range(6)),
         methods=(method("magnitude/uniform"),),
-        rewind=made_up.points(*range(4)),
+        rewind=synthetic.points(*range(4)),
     )
     experiment = dataclasses.replace(tiny(epochs=9, norm_images=4), cluster=cluster, prune=prune)
     file = written(experiment, tmp_path)
@@ -337,5 +337,5 @@ def test_24_cells_train_each_exactly_once(slurm, tmp_path):
     states = status_of(home)
     assert len(states) == 25
     assert {(row["state"], row["starts"]) for row in states.values()} == {("done", 1)}
-    assert len({claim(home, cell)["host"] for cell in made_up.tickets(home_of(home))}) >= 6
+    assert len({claim(home, cell)["host"] for cell in synthetic.tickets(home_of(home))}) >= 6
     assert csv_of(results) == expected

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from slurm import jobs
-from tests import made_up
-from tests.sleeping import SMALL, evenly, ran, sleeping, submit
+from tests import synthetic
+from tests.commands import csv_of, home_of, lottery, status_of
+from tests.sleeping_sweep import SMALL, evenly, ran, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, home_of, lottery, status_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +65,7 @@ def test_a_queued_task_still_runs_after_the_checkout_moved_on(slurm, tmp_path, m
     checkout, mark = tmp_path / "checkout", tmp_path / "mark"
     for name in ("models", "sweep", "slurm", "experiments"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    file, home = sleeping(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
+    file, home = sleeping_sweep(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
     monkeypatch.chdir(tmp_path)  # a job finds the code of the folder it was submitted in first
     lottery("sweep", file, "--on", "slurm", "--results", home.pool, env=os.environ | {"PYTHONPATH": str(checkout)})
     code = checkout / "sweep" / "errors.py"
@@ -107,25 +107,27 @@ def starts(home) -> int:
 
 def test_160_cells_in_20_elements_start_up_20_times_and_each_is_trained_once(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, trainings_per_task=8, array_parallelism=20)
-    file, home = sleeping(tmp_path, 0.1, cluster, epochs=10, quantiles=evenly(20), rewind=made_up.points(*range(8)))
+    file, home = sleeping_sweep(
+        tmp_path, 0.1, cluster, epochs=10, quantiles=evenly(20), rewind=synthetic.points(*range(8))
+    )
     assert "cells, 160 tasks in 20 elements" in submit(file, home).stdout
     until(lambda: not slurm.queue(), 200)
     lines = ran(home)
     assert len(lines) == len({line["cell"] for line in lines}) == 160
     assert starts(home) == 20
-    assert lottery("logs", home.root, made_up.tickets(home)[-1]).stdout, "the log of the element it was in"
+    assert lottery("logs", home.root, synthetic.tickets(home)[-1]).stdout, "the log of the element it was in"
 
 
 def test_an_element_that_is_killed_goes_on_with_the_rest(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, trainings_per_task=4)
-    file, home = sleeping(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=made_up.points(0))
+    file, home = sleeping_sweep(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=synthetic.points(0))
     submit(file, home)
     until(lambda: len(ran(home)) >= 2, 60)
-    words, lines = ("pretend.py", "train", str(home.root)), psutil.process_iter(["cmdline"])
+    words, lines = ("sleeping_job.py", "train", str(home.root)), psutil.process_iter(["cmdline"])
     commands = {process: " ".join(process.info["cmdline"] or ()) for process in lines}
     (work,) = [one for one, line in commands.items() if all(word in line for word in words) and "supervise" not in line]
     work.kill()
     until(lambda: not slurm.queue(), 120)
     lines = ran(home)
-    assert sorted(line["cell"] for line in lines) == sorted(made_up.tickets(home)), "what was done was not done again"
+    assert sorted(line["cell"] for line in lines) == sorted(synthetic.tickets(home)), "what was done was not done again"
     assert starts(home) == 2

@@ -10,16 +10,16 @@ from slurm import packing
 from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Cluster
-from tests import made_up
-from tests.sleeping import SMALL, ran, sleeping, submit
+from tests import synthetic
+from tests.commands import lottery, on_a_terminal
+from tests.sleeping_sweep import SMALL, ran, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import lottery, on_a_terminal
 
 AUTO = Cluster(nodes=2, gpus_per_node=4, trainings_per_gpu="auto", trainings_per_task="auto")
 
 
 def asked(cluster: Cluster = AUTO):
-    return dataclasses.replace(made_up.experiment(), cluster=cluster)  # 4 epochs
+    return dataclasses.replace(synthetic.experiment(), cluster=cluster)  # 4 epochs
 
 
 def rows(**rates: float) -> list[Packing]:
@@ -75,7 +75,7 @@ def test_auto_alone_carries_as_many_as_share_a_gpu_and_the_gpu_measured_last_dec
 
 def test_a_sweep_with_auto_is_submitted_with_what_was_measured(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, array_parallelism=2, trainings_per_gpu="auto", trainings_per_task="auto")
-    file, home = sleeping(tmp_path, 0.1, cluster)
+    file, home = sleeping_sweep(tmp_path, 0.1, cluster)
     assert "auto needs a measurement" in submit(file, home, status=2).stderr
     found = [dataclasses.replace(row, network=network_of(home.experiment)) for row in rows(n1=100.0, n2=200.0)]
     packing.put_on_record(home.pool, found)

@@ -15,14 +15,14 @@ from sweep import files
 from sweep.experiment import Cluster, Track
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
-from tests import made_up
-from tests.sleeping import SMALL, evenly, sleeping, submit
+from tests import synthetic
+from tests.commands import lottery
+from tests.sleeping_sweep import SMALL, evenly, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import lottery
 
 
 def home_in(folder: Path, **changes) -> Home:
-    experiment = dataclasses.replace(made_up.experiment(), **changes)
+    experiment = dataclasses.replace(synthetic.experiment(), **changes)
     return Home(folder / "results" / experiment.name, experiment)
 
 
@@ -39,7 +39,7 @@ def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tm
 
 def test_weights_that_did_not_travel_with_their_results(tmp_path):
     home = home_in(tmp_path)
-    made_up.finish(home, "dense-seed0", 0.9)
+    synthetic.finish(home, "dense-seed0", 0.9)
     files.write_text(home.root / "experiment.yaml", experiment_file.record(home.experiment))
     one = found(home, "weights")
     assert (one.state, one.found) == ("warning", "not there: dense-seed0 at 2ep, end") and "trained again" in one.remedy
@@ -53,7 +53,7 @@ def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
     one = found(home, "disk")
     assert one.state == "wrong" and "0.0 GB free" in one.found and "--results" in one.remedy
     # at least the snapshots of the dense run and the end of every ticket
-    assert preflight.needed_bytes(home) > 4 * made_up.network().parameters * len(home.graph)
+    assert preflight.needed_bytes(home) > 4 * synthetic.network().parameters * len(home.graph)
 
 
 def test_a_clock_that_is_off(tmp_path, monkeypatch):
@@ -76,14 +76,14 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_data_that_is_not_there_too_small_or_another_than_before(tmp_path):
-    data = dataclasses.replace(made_up.experiment().data, name="cifar10", path="nowhere")
+    data = dataclasses.replace(synthetic.experiment().data, name="cifar10", path="nowhere")
     assert found(home_in(tmp_path, data=data), "data").state == "wrong"
-    recipe = dataclasses.replace(made_up.experiment().recipe, batch=5000)
+    recipe = dataclasses.replace(synthetic.experiment().recipe, batch=5000)
     one = found(home_in(tmp_path, recipe=recipe), "data")
     assert one.state == "wrong" and "recipe.batch: received 5000" in one.found
     home = home_in(tmp_path)
     files.write_json(
-        made_up.dense(home) / "result.json", {"fingerprint": "of others", "devices": 1, "steps_per_epoch": 100}
+        synthetic.dense(home) / "result.json", {"fingerprint": "of others", "devices": 1, "steps_per_epoch": 100}
     )
     one = found(home, "data")
     assert one.state == "wrong" and "others than before" in one.found
@@ -99,7 +99,7 @@ def test_no_key_for_wandb(tmp_path, monkeypatch):
 
 def test_the_command_tells_by_its_status_and_as_json(tmp_path):
     file = tmp_path / "small.yaml"
-    file.write_text(experiment_file.dump(made_up.experiment()))
+    file.write_text(experiment_file.dump(synthetic.experiment()))
     assert "all checks passed" in lottery("check", file, "--results", tmp_path / "results").stdout
     done = lottery("check", file, "recipe.batch=5000", "--json", "--results", tmp_path / "results", check=2)
     assert [one["what"] for one in json.loads(done.stdout) if one["state"] == "wrong"] == ["data"]
@@ -117,7 +117,7 @@ WRONG = {
 
 
 def on_cluster(tmp_path: Path, cluster: Cluster) -> Home:
-    recipe = dataclasses.replace(made_up.experiment().recipe, norm_images=1)
+    recipe = dataclasses.replace(synthetic.experiment().recipe, norm_images=1)
     return home_in(tmp_path, cluster=dataclasses.replace(cluster, cpus_per_gpu=1, memory_per_gpu="100M"), recipe=recipe)
 
 
@@ -155,7 +155,7 @@ LIMITS = {  # where SLURM keeps a limit on jobs in the queue → what sets it, a
 
 @pytest.mark.parametrize("place", LIMITS)
 def test_a_limit_on_jobs_in_the_queue_is_foreseen_and_as_many_as_fit_are_submitted(place, slurm, tmp_path):
-    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)), quantiles=evenly(6))
+    file, home = sleeping_sweep(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)), quantiles=evenly(6))
 
     me = getpass.getuser()
     account = slurm.run("sacctmgr", "-nP", "show", "user", me, "format=DefaultAccount")
@@ -180,7 +180,7 @@ def test_a_limit_on_jobs_in_the_queue_is_foreseen_and_as_many_as_fit_are_submitt
 def test_no_workload_key_is_sent_that_the_site_would_refuse(slurm, tmp_path):
     slurm.set(AccountingStorageEnforce="limits,wckeys", TrackWCKey="yes")
     try:
-        file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+        file, home = sleeping_sweep(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
         assert found(home, "submission", on_slurm=True).state == "ok"
         submit(file, home)
         assert "submitit" not in slurm.run("squeue", "--noheader", "--format=%w %j")
@@ -225,7 +225,7 @@ def test_a_node_is_asked_for_with_the_account_of_the_jobs(slurm, tmp_path):
 
 
 def test_memory_that_no_node_has_is_named_among_the_causes(slurm, tmp_path):
-    recipe = dataclasses.replace(made_up.experiment().recipe, norm_images=1)
+    recipe = dataclasses.replace(synthetic.experiment().recipe, norm_images=1)
     home = home_in(tmp_path, cluster=Cluster(cpus_per_gpu=1, memory_per_gpu="9000G"), recipe=recipe)
     one = found(home, "submission", on_slurm=True)
     assert one.state == "wrong" and "memory_per_gpu" in one.found, one

@@ -15,7 +15,7 @@ from sweep.graph.home import Home
 from sweep.graph.state import predicted_seconds, states
 from sweep.progress import Work
 from sweep.work.worker import Failure
-from tests import made_up
+from tests import synthetic
 
 
 def handed_out(ready: Ready) -> list[str]:
@@ -26,7 +26,7 @@ def handed_out(ready: Ready) -> list[str]:
 
 
 def test_what_needs_one_that_failed_is_not_to_come(tmp_path):
-    ready = Ready(Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,))))
+    ready = Ready(Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,))))
     assert handed_out(ready) == ["dense-seed0"]
     ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
     assert handed_out(ready) == [] and not ready.waiting
@@ -34,9 +34,9 @@ def test_what_needs_one_that_failed_is_not_to_come(tmp_path):
 
 def test_where_a_point_cannot_be_had_what_starts_from_others_goes_on(tmp_path):
     """The dense run is done, without the weights of 2ep, and trained again it would be another one."""
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
-    made_up.finish(home, "dense-seed0", 0.9)
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,)))
+    synthetic.finish(home, "dense-seed0", 0.9)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     ready = Ready(home)
     assert handed_out(ready) == ["dense-seed0", "ticket-q0.5-k0-seed0"]  # which reads nothing that is lost
     ready.end("dense-seed0", Failure("dense-seed0", "its weights at 2ep are not there"))
@@ -48,14 +48,14 @@ def test_the_time_left_follows_the_epochs_of_what_is_under_way(tmp_path, monkeyp
     now = [0.0]
     for module in (backend, progress):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5, 0.9), rewind=made_up.points(0)))
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5, 0.9), rewind=synthetic.points(0)))
     ready = Ready(home)
     tasks = [one.slug for one in home.graph]
     assert (len(tasks), ready.epochs, ready.trained) == (3, 15.0, 0.0)
 
     def has_trained(task: str, epochs: int) -> None:
         folder = home.folder(home.training(task))
-        made_up.epochs(folder, epochs)
+        synthetic.epochs(folder, epochs)
         (folder / "checkpoint.h5").touch()
 
     with Work("sweep", ready.epochs) as work:
@@ -81,7 +81,7 @@ def test_epochs_that_end_in_a_burst_are_not_taken_for_speed(tmp_path, monkeypatc
     now = [0.0]
     for module in (backend, progress):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(), rewind=made_up.points(0), seeds=(0, 1, 2, 3)))
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(), rewind=synthetic.points(0), seeds=(0, 1, 2, 3)))
     ready, begun = Ready(home), []
     while task := ready.next():
         begun.append(home.folder_of(task))
@@ -102,19 +102,19 @@ def test_epochs_that_end_in_a_burst_are_not_taken_for_speed(tmp_path, monkeypatc
 
 
 def test_a_failed_dense_run_takes_what_needs_it_out_of_the_count(tmp_path):
-    ready = Ready(Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), rewind=made_up.points(0))))
+    ready = Ready(Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1), rewind=synthetic.points(0))))
     assert (ready.epochs, ready.trained) == (30.0, 0.0)
     assert handed_out(ready) == ["dense-seed0", "dense-seed1"]
-    made_up.epochs(ready.home.folder_of("dense-seed0"), 1)
+    synthetic.epochs(ready.home.folder_of("dense-seed0"), 1)
     (ready.home.folder_of("dense-seed0") / "checkpoint.h5").touch()
     ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
     assert (ready.epochs, ready.trained) == (17.0, 2.0)  # one epoch of four, and its start
 
 
 def test_a_mask_that_cuts_the_network_through_is_no_training_done(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5, 0.9), rewind=made_up.points(0)))
-    made_up.finish(home, "dense-seed0", 0.9)
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5, 0.9), rewind=synthetic.points(0)))
+    synthetic.finish(home, "dense-seed0", 0.9)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     ready = Ready(home)
     task, *_ = handed_out(ready)
     before = ready.epochs
@@ -125,27 +125,27 @@ def test_a_mask_that_cuts_the_network_through_is_no_training_done(tmp_path):
 
 
 def test_a_disk_that_does_not_answer_is_not_the_end_of_a_sweep(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment())
+    home = Home(tmp_path / "small", synthetic.experiment())
     ready = Ready(home)
     assert ready.next() == "dense-seed0"
-    made_up.dense(home).mkdir(parents=True, exist_ok=True)
-    (made_up.dense(home) / "checkpoint.h5").touch()
-    (made_up.dense(home) / "metrics.jsonl").mkdir()  # which cannot be read
+    synthetic.dense(home).mkdir(parents=True, exist_ok=True)
+    (synthetic.dense(home) / "checkpoint.h5").touch()
+    (synthetic.dense(home) / "metrics.jsonl").mkdir()  # which cannot be read
     assert ready.trained == 0.0
 
 
 def test_a_damaged_file_of_one_training_is_not_the_end_of_the_others(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
-    made_up.finish(home, "dense-seed0", 0.9)
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,)))
+    synthetic.finish(home, "dense-seed0", 0.9)
     folder = home.folder(home.training("ticket-q0.5-k0-seed0"))
-    made_up.epochs(folder, 1)
+    synthetic.epochs(folder, 1)
     (folder / "checkpoint.h5").touch()
     (folder / "metrics.jsonl").write_text("{\n")
     assert Ready(home).trained == 0.0
 
 
 def test_who_has_a_training_is_said_once_however_often_it_is_asked_for(tmp_path, capsys):
-    ready = Ready(Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,))))
+    ready = Ready(Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,))))
     for _ in range(3):
         ready.again("dense-seed0", "dense-seed0-1a: process 7 on node03 trains it since 2026-01-01 12:00:00")
     said = " ".join(capsys.readouterr().out.split())
@@ -153,14 +153,14 @@ def test_who_has_a_training_is_said_once_however_often_it_is_asked_for(tmp_path,
 
 
 def test_jobs_of_their_own_are_predicted_with_the_time_a_start_takes(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
-    made_up.epochs(made_up.finish(home, "dense-seed0", 0.75, start_seconds=30.0), 4)
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,)))
+    synthetic.epochs(synthetic.finish(home, "dense-seed0", 0.75, start_seconds=30.0), 4)
     here, elsewhere = predicted_seconds(home), predicted_seconds(home, devices=1)
     assert here and elsewhere and {task: elsewhere[task] - here[task] for task in here} == dict.fromkeys(here, 30.0)
 
 
 def test_a_training_of_another_machine_whose_claim_was_touched_just_now_is_running(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,)))
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,)))
     folder = home.folder_of("dense-seed0")
     mine = claim.take(folder)
     files.write_json(folder / "claim.json", asdict(replace(mine, host="node03", kernel="another")))

@@ -10,10 +10,10 @@ from slurm import jobs, queue, rescue
 from slurm.rescue import TURNS
 from slurm.sbatch import Job
 from sweep.graph.home import Home
-from tests import made_up
-from tests.sleeping import last, ran, sleeping, submit
+from tests import synthetic
+from tests.commands import status_of
+from tests.sleeping_sweep import ran, sleep_for, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import status_of
 
 
 def running(home, task: str) -> str:
@@ -36,9 +36,9 @@ def kill_all(number: str) -> int:
 
 
 def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 0.5)
-    lost, cancelled, *others = made_up.tickets(home)
-    last(home, 1000.0, lost, cancelled)  # as long as this test may take
+    file, home = sleeping_sweep(tmp_path, 0.5)
+    lost, cancelled, *others = synthetic.tickets(home)
+    sleep_for(home, 1000.0, lost, cancelled)  # as long as this test may take
     submit(file, home)
     until(lambda: running(home, cancelled), 60)
     slurm.run("scancel", running(home, cancelled))
@@ -56,7 +56,7 @@ def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(
     log = (home.pool / "slurm" / "logs" / f"{home.root.name}-report.out").read_text()
     assert log.count(f"of {TURNS} times): {lost}\n") == TURNS
     # whoever submits it again begins to count anew
-    last(home, 0.1, lost, cancelled)
+    sleep_for(home, 0.1, lost, cancelled)
     assert "2 tasks" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 120)
 
@@ -76,10 +76,10 @@ def standing(home, monkeypatch, **seen: str) -> None:
 
 def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with_it(tmp_path, monkeypatch):
     """A real cluster would take long to get there: one of two dense runs is lost, and its tickets find nothing."""
-    home = Home(tmp_path / "small", made_up.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=made_up.points(0, 2)))
-    made_up.finish(home, "dense-seed0", 0.5)
-    made_up.fail(home, "ticket-q0.5-k2ep-seed1", "dense-seed1: is not done")
-    made_up.fail(home, "ticket-q0.5-k2ep-seed0", "loss is nan")
+    home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=synthetic.points(0, 2)))
+    synthetic.finish(home, "dense-seed0", 0.5)
+    synthetic.fail(home, "ticket-q0.5-k2ep-seed1", "dense-seed1: is not done")
+    synthetic.fail(home, "ticket-q0.5-k2ep-seed0", "loss is nan")
     standing(
         home, monkeypatch, dense_seed1="NODE_FAIL", ticket_q0_5_k0_seed1="CANCELLED", ticket_q0_5_k2ep_seed1="FAILED",
         ticket_q0_5_k2ep_seed0="FAILED", ticket_q0_5_k0_seed0="CANCELLED",
@@ -88,10 +88,10 @@ def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with
 
 
 def test_cells_that_waited_for_lost_masks_come_back_unless_the_masks_are_there(tmp_path, monkeypatch):
-    home = Home(tmp_path / "small", made_up.experiment(quantiles=(0.5,), rewind=made_up.points(0, 2)))
-    made_up.finish(home, "dense-seed0", 0.5)
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,), rewind=synthetic.points(0, 2)))
+    synthetic.finish(home, "dense-seed0", 0.5)
     both = ("ticket-q0.5-k0-seed0", "ticket-q0.5-k2ep-seed0")
     standing(home, monkeypatch, masks="NODE_FAIL", ticket_q0_5_k0_seed0="CANCELLED", ticket_q0_5_k2ep_seed0="CANCELLED")
     assert rescue.lost_of(home) == set(both)
-    made_up.files.write_text(home.mask(home.training(both[0]).mask.as_made), "")
+    synthetic.files.write_text(home.mask(home.training(both[0]).mask.as_made), "")
     assert rescue.lost_of(home) == set(), "a person cancelled them"

@@ -16,7 +16,7 @@ from sweep.experiment import Cluster, Experiment, check
 from sweep.graph.plan import graph_of
 from sweep.graph.training import Mask, Start
 from sweep.pruning.masks import Level
-from tests import made_up
+from tests import synthetic
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDER = Path("results/small")
@@ -40,7 +40,7 @@ CLUSTER = Cluster(
 
 def asking(cluster: Cluster = CLUSTER, **changes) -> Experiment:
     """The small experiment on a cluster; batch norm sees two images, so that four devices can share a batch of 8."""
-    experiment = dataclasses.replace(made_up.experiment(**changes), cluster=cluster)
+    experiment = dataclasses.replace(synthetic.experiment(**changes), cluster=cluster)
     experiment = dataclasses.replace(experiment, recipe=dataclasses.replace(experiment.recipe, norm_images=2))
     check(experiment)
     return experiment
@@ -299,7 +299,7 @@ def test_a_sweep_without_cells_has_no_array():
 
 
 def many(count: int) -> Experiment:
-    return asking(Cluster(), quantiles=tuple(i / count for i in range(count)), rewind=made_up.points(0))
+    return asking(Cluster(), quantiles=tuple(i / count for i in range(count)), rewind=synthetic.points(0))
 
 
 def test_cells_beyond_the_largest_array_go_into_a_chain_of_arrays_that_start_at_0():

@@ -14,18 +14,18 @@ from slurm import arrays, jobs, queue
 from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
-from tests import made_up
+from tests import synthetic
+from tests.commands import lottery, status_of
 from tests.conftest import tiny
-from tests.sleeping import SMALL, evenly, last, ran, sleeping, submit
+from tests.sleeping_sweep import SMALL, evenly, ran, sleep_for, sleeping_sweep, submit
 from tests.slurm_cluster import until
-from tests.sweeping import lottery, status_of
 
 # ---- many cells
 
 
 def test_80_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)  # two cells on each of the 20 nodes
-    file, home = sleeping(tmp_path, 0.3, cluster, 10, quantiles=evenly(10), rewind=made_up.points(*range(8)))
+    file, home = sleeping_sweep(tmp_path, 0.3, cluster, 10, quantiles=evenly(10), rewind=synthetic.points(*range(8)))
     bound = json.loads(lottery("plan", file, "--json", "--on", "slurm", "--results", home.pool).stdout)[
         "at_least_seconds"
     ]
@@ -45,7 +45,7 @@ def test_80_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
 
 def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, tmp_path, monkeypatch):
     cluster = dataclasses.replace(SMALL, options=("--hold",))
-    _, home = sleeping(tmp_path, 1.0, cluster, quantiles=evenly(500))
+    _, home = sleeping_sweep(tmp_path, 1.0, cluster, quantiles=evenly(500))
     told, asked = queue.output, []
     monkeypatch.setattr(queue, "output", lambda command: asked.append(command[0]) or told(command))
     open_home(home.experiment, home.root)
@@ -55,7 +55,7 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
     states = status_of(home.root)
     assert asked == ["squeue"], "however many cells there are"
     assert len(states) == 1001 and sum(row["state"] == "waiting" for row in states.values()) == 1000
-    assert "in the queue" in states[made_up.tickets(home)[0]]["note"]
+    assert "in the queue" in states[synthetic.tickets(home)[0]]["note"]
     assert "cancelled:" in lottery("cancel", home.root).stdout
     until(lambda: not slurm.queue())
 
@@ -63,7 +63,7 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
 def test_more_cells_than_the_largest_array_go_into_several(slurm, tmp_path):
     slurm.set(MaxArraySize="10")
     try:
-        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(12))
+        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(12))
         said = submit(file, home).stdout
         assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
             "masks", "cells, 10 tasks", "cells, 10 tasks", "cells, 4 tasks", "report",
@@ -79,7 +79,7 @@ def test_a_user_who_may_not_submit_all_at_once_gets_all_done_all_the_same(slurm,
     slurm.run("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set",
               "MaxSubmitJobs=20")  # fmt: skip
     try:
-        file, home = sleeping(tmp_path, 0.01, quantiles=evenly(15))
+        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(15))
         submit(file, home)
         assert len(slurm.queue()) <= 20
         until(lambda: len({line["cell"] for line in ran(home)}) == 30, 180)
@@ -93,10 +93,10 @@ def test_a_user_who_may_not_submit_all_at_once_gets_all_done_all_the_same(slurm,
 
 
 def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
+    file, home = sleeping_sweep(tmp_path, 0.1, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     assert "nothing to submit" in submit(file, home).stdout
-    victim = made_up.tickets(home)[3]
+    victim = synthetic.tickets(home)[3]
     lottery("cancel", home.root, victim)
     until(lambda: status_of(home.root)[victim]["state"] == "lost")
     again = submit(file, home).stdout
@@ -104,28 +104,28 @@ def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slu
     slurm.run("scontrol", "release", *(job.id for job in jobs.own(home)))
     until(lambda: len(ran(home)) == 4, 120)
     until(lambda: not slurm.queue())
-    assert sorted(line["cell"] for line in ran(home)) == sorted(made_up.tickets(home))
+    assert sorted(line["cell"] for line in ran(home)) == sorted(synthetic.tickets(home))
     assert "nothing to submit" in submit(file, home).stdout
 
 
 def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(slurm, tmp_path):
     """The rest of a sweep that was too large must not begin a failed dense run over and over."""
-    file, home = sleeping(tmp_path, 0.1)
-    (made_up.dense(home) / "result.json").unlink()
-    made_up.fail(home, "dense-seed0", "loss is nan")
+    file, home = sleeping_sweep(tmp_path, 0.1)
+    (synthetic.dense(home) / "result.json").unlink()
+    synthetic.fail(home, "dense-seed0", "loss is nan")
     (home.pool / "slurm").mkdir()
     tasks = [home.training("dense-seed0").name]
     line = {"id": "1", "experiment": "small", "part": "dense", "tasks": tasks, "indices": [0], "at": 0.0}
     (home.pool / "slurm" / "jobs.jsonl").write_text(json.dumps(line) + "\n")
     assert "nothing to submit" in lottery("rescue", file, "--rest", "--results", home.pool).stdout
-    assert not slurm.queue() and (made_up.dense(home) / "failure.json").exists()
+    assert not slurm.queue() and (synthetic.dense(home) / "failure.json").exists()
     assert "dense, 1 tasks" in lottery("retry", home.root, "--failed").stdout
 
 
 def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 0.1)
-    names = made_up.tickets(home)
-    last(home, 1000.0, *names[:2])  # as long as this test may take
+    file, home = sleeping_sweep(tmp_path, 0.1)
+    names = synthetic.tickets(home)
+    sleep_for(home, 1000.0, *names[:2])  # as long as this test may take
     submit(file, home)
     until(lambda: all(status_of(home.root)[name]["state"] == "running" for name in names[:2]))
     said = lottery("cancel", home.root, names[0]).stdout
@@ -142,7 +142,7 @@ def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
 
 @pytest.mark.tensorflow
 def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it_over(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+    file, home = sleeping_sweep(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     changed = submit(file, home, "cluster.nodes=7", "cluster.options=[--hold]").stdout
     assert "what the 6 jobs in the queue asked SLURM for stays as it was" in changed
@@ -156,7 +156,7 @@ def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it
 
 
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
-    file, home = sleeping(tmp_path, 0.1)
+    file, home = sleeping_sweep(tmp_path, 0.1)
     words = [sys.executable, "-m", "lottery", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(process.communicate(timeout=600)[0] for process in both)
@@ -181,8 +181,8 @@ REFUSED = {
 def test_an_error_of_sbatch_is_shown_with_the_field_that_caused_it_and_nothing_stays(case, slurm, tmp_path):
     cluster, said, field = REFUSED[case]
     cluster = dataclasses.replace(cluster, cpus_per_gpu=1, memory_per_gpu="100M")
-    file, home = sleeping(tmp_path, 1.0, cluster)
-    (made_up.dense(home) / "result.json").unlink()  # so that a job of the chain is accepted before the one that is not
+    file, home = sleeping_sweep(tmp_path, 1.0, cluster)
+    (synthetic.dense(home) / "result.json").unlink()  # so that a job of the chain is accepted before the refused one
     done = submit(file, home, status=2)
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr.lower() and field in done.stderr and "nothing was submitted" in done.stderr
@@ -230,7 +230,7 @@ def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm,
 
 
 def test_status_answers_from_the_files_where_slurm_does_not(slurm, tmp_path, monkeypatch):
-    file, home = sleeping(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
+    file, home = sleeping_sweep(tmp_path, 1.0, dataclasses.replace(SMALL, options=("--hold",)))
     submit(file, home)
     broken = tmp_path / "slurm.conf"
     away = {f"SlurmctldPort={slurm.port}": "SlurmctldPort=9", "MessageTimeout=30": "MessageTimeout=1"}
@@ -247,7 +247,7 @@ def test_status_answers_from_the_files_where_slurm_does_not(slurm, tmp_path, mon
 
 
 def test_without_slurm_submission_is_refused_in_one_line(tmp_path, monkeypatch):
-    file, home = sleeping(tmp_path, 1.0)
+    file, home = sleeping_sweep(tmp_path, 1.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     done = submit(file, home, status=2)
     assert "no such program here" in done.stderr and len(done.stderr.splitlines()) == 1

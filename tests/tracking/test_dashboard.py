@@ -14,7 +14,7 @@ from sweep.graph.home import Home, open_home
 from sweep.report.findings import findings, in_markdown
 from sweep.tracking import dashboard
 from sweep.tracking import runs as tracking
-from tests import made_up
+from tests import synthetic
 from tests.wandb_server import serving
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def server(monkeypatch, tmp_path):
 
 
 def home(root, mode: str, **changes) -> Home:
-    experiment = dataclasses.replace(made_up.experiment(**changes), track=Track(mode))
+    experiment = dataclasses.replace(synthetic.experiment(**changes), track=Track(mode))
     return open_home(experiment, root / experiment.name)
 
 
@@ -63,7 +63,7 @@ def test_without_a_server_the_file_holds_what_wandb_can_read(mode, tmp_path):
 def test_what_the_dashboard_shows_is_what_runs_log(tmp_path):
     """A panel of something that no run has stays empty for ever."""
     made = home(tmp_path, "offline")
-    folder = made_up.finish(made, "dense-seed0", 0.9)
+    folder = synthetic.finish(made, "dense-seed0", 0.9)
     logged = {"epoch", "validation_top1", "train_loss", "learning_rate", "images_per_second", "data_wait_share"}
     summary = set(tracking._flat(json.loads((folder / "result.json").read_text())))
     config = {"density", "rewind"}
@@ -104,9 +104,9 @@ def test_the_report_says_what_the_page_says_and_shows_the_views_of_the_workspace
     from wandb_workspaces.reports.v2.internal import Spec
 
     made = home(tmp_path, "offline")
-    made_up.finish(made, "dense-seed0", 0.9)
-    ticket = made_up.tickets(made)[0]
-    made_up.finish(made, ticket, 0.895, density=0.5, kept=1, prunable=2, threshold=0.1)
+    synthetic.finish(made, "dense-seed0", 0.9)
+    ticket = synthetic.tickets(made)[0]
+    synthetic.finish(made, ticket, 0.895, density=0.5, kept=1, prunable=2, threshold=0.1)
     words = in_markdown(findings(made))
     for said in ("Nothing can be said about spread from one seed.", "Dense network: 90.00% over 1 seed.",
                  "Unfinished: 3 of 5 trainings are missing", "| 50.00% | 0 | 1 | 89.50% |"):  # fmt: skip

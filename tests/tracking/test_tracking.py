@@ -22,10 +22,10 @@ from sweep.experiment import Track
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home, open_home
 from sweep.tracking import runs as tracking
-from tests import made_up
+from tests import synthetic
+from tests.commands import LOTTERY, lottery
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, lottery
 from tests.wandb_server import serving
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -88,7 +88,7 @@ def assert_mirrors(run: dict[str, Any], folder: Path) -> None:
 @pytest.fixture
 def offline(tmp_path) -> tuple[Path, Home]:
     """An experiment of 8 cells that is tracked offline; its file and folder, the dense run done."""
-    prune = dataclasses.replace(tiny().prune, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=made_up.points(0, 1))
+    prune = dataclasses.replace(tiny().prune, quantiles=(0.3, 0.5, 0.7, 0.8), rewind=synthetic.points(0, 1))
     experiment = dataclasses.replace(tiny(epochs=8), prune=prune, track=Track("offline"))
     file = tmp_path / "tiny.yaml"
     file.write_text(experiment_file.dump(experiment))
@@ -100,7 +100,7 @@ def offline(tmp_path) -> tuple[Path, Home]:
 @pytest.mark.drill
 def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metrics(offline):
     file, home = offline
-    plan = made_up.tickets(home)
+    plan = synthetic.tickets(home)
     words = [*LOTTERY, "train", str(file), "--results", str(home.pool), "recipe.checkpoint_minutes=0.001"]
     environment = os.environ | {"WANDB_API_KEY": KEY}
     processes = [subprocess.Popen([*words, task], env=environment, stdout=subprocess.DEVNULL) for task in plan]
@@ -121,14 +121,14 @@ def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metri
         assert run["config"]["quantile"] == quantile and run["config"]["rewind"] == str(training.begin)
         assert run["config"]["density"] == pytest.approx(1 - quantile, abs=1e-3)
     dense = found[tracking.id_of(home.folder_of("dense-seed0"))]
-    assert_mirrors(dense, made_up.dense(home))
+    assert_mirrors(dense, synthetic.dense(home))
     assert any(name.startswith("prunable weights") for name in dense["history"][-1])
     assert not [path for path in home.root.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
 @pytest.mark.drill
 def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
-    made = made_up.experiment(quantiles=(), seeds=tuple(range(80)))
+    made = synthetic.experiment(quantiles=(), seeds=tuple(range(80)))
     home = open_home(dataclasses.replace(made, track=Track("offline")), tmp_path / "small")
     tasks = [training.slug for training in home.graph]
     subprocess.run([sys.executable, "-m", "tests.track_many", str(home.root)], check=True, timeout=600)
@@ -146,14 +146,14 @@ def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
 
 def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     """Two sittings, without training: the metrics are made up."""
-    home = Home(tmp_path / "small", dataclasses.replace(made_up.experiment(), track=Track("offline")))
-    folder = made_up.dense(home)
-    made_up.epochs(folder, 2)
+    home = Home(tmp_path / "small", dataclasses.replace(synthetic.experiment(), track=Track("offline")))
+    folder = synthetic.dense(home)
+    synthetic.epochs(folder, 2)
     with pytest.raises(KeyboardInterrupt), tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
         raise KeyboardInterrupt
     with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
         train(tracker, folder, 3, 4)
-        made_up.finish(home, "dense-seed0", 0.5)
+        synthetic.finish(home, "dense-seed0", 0.5)
     (run,) = read_back(tmp_path / "small").values()
     assert run["fragments"] == 2
     assert_mirrors(run, folder)
@@ -161,17 +161,17 @@ def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
 
 def test_the_load_of_the_machine_is_tracked_with_the_training(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_X_STATS_SAMPLING_INTERVAL", "0.2")
-    home = Home(tmp_path / "small", dataclasses.replace(made_up.experiment(), track=Track("offline")))
-    with tracking.tracked(home, home.training("dense-seed0"), made_up.dense(home), "CPU") as tracker:
-        train(tracker, made_up.dense(home), 1, 2)
+    home = Home(tmp_path / "small", dataclasses.replace(synthetic.experiment(), track=Track("offline")))
+    with tracking.tracked(home, home.training("dense-seed0"), synthetic.dense(home), "CPU") as tracker:
+        train(tracker, synthetic.dense(home), 1, 2)
         time.sleep(1.5)
     (run,) = read_back(tmp_path / "small").values()
     assert run["system"]["proc.memory.rssMB"] > 1 and "memory_percent" in run["system"]
 
 
 def test_disabled_it_leaves_nothing_and_loads_nothing(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment())
-    with tracking.tracked(home, home.training("dense-seed0"), made_up.dense(home), "CPU") as tracker:
+    home = Home(tmp_path / "small", synthetic.experiment())
+    with tracking.tracked(home, home.training("dense-seed0"), synthetic.dense(home), "CPU") as tracker:
         tracker.epoch()
     assert not list(tmp_path.iterdir())
 
@@ -210,12 +210,12 @@ def test_online_without_a_usable_server_goes_on_offline_and_says_so_once(case, r
     if case != "no key":
         monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.setattr(tracking, "_gave_up", [])
-    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
-    folder = made_up.dense(home)
-    made_up.epochs(folder, 3)
+    home = Home(tmp_path / "home", dataclasses.replace(synthetic.experiment(), track=Track("online")))
+    folder = synthetic.dense(home)
+    synthetic.epochs(folder, 3)
     for _ in range(2):
         with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
-            made_up.finish(home, "dense-seed0", 0.5)
+            synthetic.finish(home, "dense-seed0", 0.5)
     said = capsys.readouterr().out
     assert said.count("going on offline") == 1 and KEY not in said
     assert {"no key": "no key", "no network": "cannot be reached", "wrong key": "wandb:"}[case] in said
@@ -235,8 +235,8 @@ def server(monkeypatch, tmp_path):
 
 
 def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(server, tmp_path):
-    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("online")))
-    folder = made_up.dense(home)
+    home = Home(tmp_path / "home", dataclasses.replace(synthetic.experiment(), track=Track("online")))
+    folder = synthetic.dense(home)
     with (
         pytest.raises(KeyboardInterrupt),
         tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker,
@@ -247,7 +247,7 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
         raise KeyboardInterrupt
     with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU") as tracker:
         train(tracker, folder, 3, 4)
-        made_up.finish(home, "dense-seed0", 0.5)
+        synthetic.finish(home, "dense-seed0", 0.5)
     kept = server.runs[id_]
     assert [row["epoch"] for row in kept["history"]] == [1, 2, 3, 4]
     assert kept["summary"]["test_top1"] == 0.5 and kept["config"]["kind"] == "dense"
@@ -260,10 +260,10 @@ def test_online_every_epoch_is_there_as_it_ends_and_a_requeue_continues_the_run(
 
 
 def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_path):
-    home = Home(tmp_path / "home", dataclasses.replace(made_up.experiment(), track=Track("offline")))
+    home = Home(tmp_path / "home", dataclasses.replace(synthetic.experiment(), track=Track("offline")))
     (home.root).mkdir()
     (home.root / "experiment.yaml").write_text(experiment_file.record(home.experiment))
-    folder = made_up.dense(home)
+    folder = synthetic.dense(home)
     for epochs in ((1, 2), (3, 4)):
         with tracking.tracked(home, home.training("dense-seed0"), folder, "CPU"):
             for epoch in epochs:
@@ -277,11 +277,11 @@ def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_pa
 
 
 def test_sync_without_offline_runs_says_so(tmp_path):
-    (tmp_path / "experiment.yaml").write_text(experiment_file.record(made_up.experiment()))
+    (tmp_path / "experiment.yaml").write_text(experiment_file.record(synthetic.experiment()))
     assert "nothing to bring up" in lottery("wandb", "sync", tmp_path).stdout
 
 
 def test_weights_that_cannot_be_logged_do_not_fail_the_dense_run(tmp_path, capsys):
-    home = Home(tmp_path / "small", made_up.experiment())
+    home = Home(tmp_path / "small", synthetic.experiment())
     tracking.track_weights(home, home.training("dense-seed0"), object.__new__(tracking.Run))  # it has left no snapshot
     assert "wandb: the weights were not logged: Refused: " in capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 
 from sweep import hardware
 from sweep.training import compiled
-from tests.sweeping import python
+from tests.commands import python
 
 TRAIN = """
 import sys

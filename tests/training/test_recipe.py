@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sweep.experiment import Recipe
 from sweep.experiment.file import load
 from sweep.training import schedule as recipes
-from tests.made_up import refusal
+from tests.synthetic import refusal
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -13,8 +13,8 @@ import pytest
 
 from sweep.experiment import Recipe
 from sweep.training.schedule import groups_of, most_devices
-from tests.made_up import refusal
-from tests.sweeping import python
+from tests.commands import python
+from tests.synthetic import refusal
 
 pytestmark = pytest.mark.tensorflow
 

@@ -23,10 +23,10 @@ from sweep.experiment.file import dump, load
 from sweep.graph import claim
 from sweep.tuning import search
 from sweep.tuning import trials as tuning
-from tests import made_up
+from tests import synthetic
+from tests.commands import home_of, listening, lottery, started
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import home_of, listening, lottery, started
 
 RANDOM = {
     "method": "random",
@@ -54,15 +54,15 @@ def read(tmp_path: Path, content: object) -> search.Search:
 
 def test_a_grid_has_every_combination(tmp_path):
     grid = GRID | {"run_cap": None, "parameters": {"a": {"values": [1, 2]}, "b": {"values": [True, 0.5]}}}
-    found = search.trials(read(tmp_path, grid), made_up.experiment())
+    found = search.trials(read(tmp_path, grid), synthetic.experiment())
     assert found == [("a=1", "b=true"), ("a=1", "b=0.5"), ("a=2", "b=true"), ("a=2", "b=0.5")]
-    assert search.trials(read(tmp_path, grid | {"run_cap": 3}), made_up.experiment()) == found[:3]
+    assert search.trials(read(tmp_path, grid | {"run_cap": 3}), synthetic.experiment()) == found[:3]
 
 
 def test_random_trials_are_drawn_alike_in_every_process_and_otherwise_for_another_experiment(tmp_path):
     wanted = read(tmp_path, RANDOM | {"run_cap": 200})
-    found = search.trials(wanted, made_up.experiment())
-    assert found == search.trials(wanted, made_up.experiment()) != search.trials(wanted, tiny())
+    found = search.trials(wanted, synthetic.experiment())
+    assert found == search.trials(wanted, synthetic.experiment()) != search.trials(wanted, tiny())
     rates = [float(trial[0].partition("=")[2]) for trial in found]
     assert 0.001 <= min(rates) < 0.002 and 0.05 < max(rates) <= 0.1
     assert sum(math.log10(rate) for rate in rates) / 200 == pytest.approx(-2, abs=0.15)  # evenly on a log scale
@@ -72,7 +72,7 @@ def test_random_trials_are_drawn_alike_in_every_process_and_otherwise_for_anothe
 @pytest.mark.parametrize(("name", "values"), [("int_uniform", {"1", "2", "3"}), ("uniform", None)])
 def test_other_distributions_keep_to_their_bounds(name, values, tmp_path):
     wanted = RANDOM | {"run_cap": 60, "parameters": {"x": {"distribution": name, "min": 1, "max": 3}}}
-    drawn = {trial[0].partition("=")[2] for trial in search.trials(read(tmp_path, wanted), made_up.experiment())}
+    drawn = {trial[0].partition("=")[2] for trial in search.trials(read(tmp_path, wanted), synthetic.experiment())}
     assert drawn == values or (values is None and all(1 <= float(text) <= 3 for text in drawn))
 
 
@@ -126,14 +126,14 @@ def test_bayes_looks_where_trials_were_good(tmp_path):
     """The best rate is 0.002. Ten trials are drawn at random; then it chooses."""
     wanted, before = read(tmp_path, BAYES), dict[search.Trial, float | None]()
     for _ in range(25):
-        trial = search.chosen(wanted, made_up.experiment(), before)
-        assert trial == search.chosen(wanted, made_up.experiment(), before)  # the same in every process
+        trial = search.chosen(wanted, synthetic.experiment(), before)
+        assert trial == search.chosen(wanted, synthetic.experiment(), before)  # the same in every process
         before[trial] = -abs(math.log(rate_of(trial) / 0.002))
     assert len(before) == 25
     first, then = list(before.values())[:10], list(before.values())[10:]
     assert mean(then) > 0.5 * mean(first)
     (tried, *_) = before
-    assert search.chosen(wanted, made_up.experiment(), before | {tried: None}) not in before  # while one is trained
+    assert search.chosen(wanted, synthetic.experiment(), before | {tried: None}) not in before  # while one is trained
 
 
 @pytest.mark.parametrize("goal", ["maximize", "minimize"])
@@ -143,7 +143,7 @@ def test_bayes_takes_what_diverged_for_the_worst_and_goes_on(tmp_path, goal):
     trials = []
     for number in range(12):  # from the eleventh on, it chooses
         trials.append(made.choose(number))
-        folder = made_up.dense(made.home(trials[-1]))
+        folder = synthetic.dense(made.home(trials[-1]))
         if number % 2:
             store.write_json(folder / "failure.json", {"reason": "loss is nan"})
         else:
@@ -187,7 +187,7 @@ def written(tmp_path: Path, content: dict, **changes) -> list:
 
 def dense_of(outcome: dict) -> Path:
     """The folder of the dense run that a trial is."""
-    return made_up.dense(home_of(Path(outcome["folder"])))
+    return synthetic.dense(home_of(Path(outcome["folder"])))
 
 
 def told(words: list) -> list[dict]:
@@ -215,7 +215,7 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     cluster = Cluster(cpus_per_gpu=1, memory_per_gpu="300M", gpus_per_node=1, gpus_per_cell=1)
     words = [*written(tmp_path, GRID, cluster=cluster), "--on", "slurm"]
     made = tuning.create(tuning.describe(load(tmp_path / "tiny.yaml"), search.read(words[3]), words[5]))
-    dense = made_up.dense(made.home(made.choose(0)))
+    dense = synthetic.dense(made.home(made.choose(0)))
     claim.take(dense)  # begun in vain so often that it was given up
     store.write_json(dense / "claim.json", store.read_json(dense / "claim.json") | {"idle_starts": 99})
     os.utime(dense / "claim.json", (0, 0))  # long ago
@@ -250,7 +250,7 @@ def test_what_an_earlier_version_left_to_a_server_is_shown(tmp_path):
     known = ["recipe.learning_rate=0.03"]
     begun = {"trial": known, "element": "", "environment": {}}
     store.write_json(made.root / "begun" / f"{made.root.name}-1a2b3c4d.json", begun)
-    store.write_json(made_up.dense(made.home(tuple(known))) / "result.json", {"validation": {"top1": 0.5}})
+    store.write_json(synthetic.dense(made.home(tuple(known))) / "result.json", {"validation": {"top1": 0.5}})
     assert [one["trial"] for one in told(["tune", made.root])] == [known]
     assert made.choose(1) not in (made.choose(0), tuple(known))
 

@@ -20,7 +20,7 @@ from sweep.graph import packed
 from sweep.graph.record import record as write_record
 from sweep.graph.state import epochs_left, state_of
 from sweep.work.worker import Worker
-from tests.sweeping import csv_of, lottery, trainings
+from tests.commands import csv_of, lottery, trainings
 
 pytestmark = pytest.mark.tensorflow
 

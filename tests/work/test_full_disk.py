@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import csv_of, lottery, status_of, trainings
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, status_of, trainings
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.drill]
 

@@ -14,8 +14,8 @@ from sweep.errors import Refused
 from sweep.graph.state import device_seconds
 from sweep.mps import PLACES, shared_gpus
 from sweep.sharing import counted
+from tests.commands import csv_of, lottery, started, trainings
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, lottery, started, trainings
 from tests.work.test_sweep import workers_of
 
 

@@ -11,7 +11,7 @@ import h5py
 import pytest
 
 from sweep import files
-from tests.sweeping import csv_of, lottery, trainings
+from tests.commands import csv_of, lottery, trainings
 
 pytestmark = pytest.mark.tensorflow
 

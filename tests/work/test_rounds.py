@@ -17,9 +17,9 @@ from sweep import files
 from sweep.experiment import Prune, method, point
 from sweep.experiment import file as experiment_file
 from sweep.graph.mask_file import make_mask
+from tests.commands import csv_of, home_of, kill_tree, lottery, started, status_of, trainings
 from tests.conftest import tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, home_of, kill_tree, lottery, started, status_of, trainings
 
 pytestmark = pytest.mark.tensorflow
 

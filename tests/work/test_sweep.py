@@ -19,9 +19,9 @@ import pytest
 from slurm.local import DIED
 from sweep import files as store
 from sweep.experiment import file as experiment_file
+from tests.commands import csv_of, listening, lottery, started, status_of, trainings
 from tests.conftest import DRY_RUN, tiny
 from tests.slurm_cluster import until
-from tests.sweeping import csv_of, listening, lottery, started, status_of, trainings
 from tests.test_house import ROOT
 
 pytestmark = pytest.mark.tensorflow

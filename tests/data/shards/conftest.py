@@ -10,7 +10,7 @@ from PIL import Image
 
 from sweep.data import shards
 from sweep.data.shards import Reader
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 SIZE = 32
 

@@ -25,9 +25,9 @@ from sweep.data.sources import Listing, Source
 from sweep.data.sources import listing as listed
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.commands import lottery
 from tests.data.shards.conftest import SIZE
 from tests.images import refusal
-from tests.sweeping import lottery
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import lottery
 from tests.photographs import take
-from tests.sweeping import lottery
 
 
 @pytest.mark.tensorflow

@@ -14,10 +14,10 @@ import pytest
 
 from sweep.data import open_dataset, shards
 from sweep.experiment import Data
+from tests.commands import lottery, started
 from tests.conftest import need, without
 from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save, squared
 from tests.slurm_cluster import until
-from tests.sweeping import lottery, started
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ from sweep.data.prepared import name_of
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.commands import LOTTERY, lottery, python
 from tests.conftest import tiny
 from tests.data.shards.conftest import SIZE
 from tests.data.shards.readers import together
 from tests.slurm_cluster import until
-from tests.sweeping import LOTTERY, lottery, python
 from tests.trainings import assert_nothing_is_traced_later
 
 pytestmark = pytest.mark.tensorflow

@@ -14,9 +14,9 @@ from PIL import Image
 
 from sweep.data.prepare import Options, _record
 from sweep.data.sources import DEVKIT, KEPT, LARGEST, Source, listing
+from tests.commands import lottery
 from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save
 from tests.images import refusal
-from tests.sweeping import lottery
 
 pytestmark = pytest.mark.slow
 

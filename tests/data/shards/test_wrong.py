@@ -11,8 +11,8 @@ from PIL import Image
 from sweep.data import open_dataset
 from sweep.errors import Refused
 from sweep.experiment import Data
+from tests.commands import lottery
 from tests.data.shards.conftest import SIZE, content, images_of, picture, prepare, save
-from tests.sweeping import lottery
 
 pytestmark = pytest.mark.slow
 

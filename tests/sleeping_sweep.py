@@ -1,4 +1,4 @@
-"""Sweeps whose cells sleep (tests/pretend.py): where only the cluster's side matters."""
+"""Sweeps whose cells sleep (tests/sleeping_job.py): where only the cluster's side matters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pathlib import Path
 from sweep.experiment import Cluster, check
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
-from tests import made_up
-from tests.sweeping import lottery
+from tests import synthetic
+from tests.commands import lottery
 
-PRETEND = f"{sys.executable} {Path(__file__).parent / 'pretend.py'}"
+SLEEPING_JOB = f"{sys.executable} {Path(__file__).parent / 'sleeping_job.py'}"
 SMALL = Cluster(cpus_per_gpu=1, memory_per_gpu="100M")
 
 
-def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: int = 4, **prune) -> tuple[Path, Home]:
+def sleeping_sweep(
+    tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: int = 4, **prune
+) -> tuple[Path, Home]:
     """An experiment whose cells sleep `seconds` per epoch; its file and its folder. The dense run is done."""
-    cluster = dataclasses.replace(cluster, container=PRETEND)
-    made = made_up.experiment()
+    cluster = dataclasses.replace(cluster, container=SLEEPING_JOB)
+    made = synthetic.experiment()
     experiment = dataclasses.replace(
         made, cluster=cluster, recipe=dataclasses.replace(made.recipe, epochs=epochs, norm_images=1),
         prune=dataclasses.replace(made.prune, **prune),
@@ -30,25 +32,25 @@ def sleeping(tmp_path: Path, seconds: float, cluster: Cluster = SMALL, epochs: i
     file = tmp_path / "small.yaml"
     file.write_text(experiment_file.dump(experiment))
     home = Home(tmp_path / "results" / experiment.name, experiment)
-    dense = made_up.finish(home, "dense-seed0", 0.5)
-    made_up.epochs(dense, 4, seconds - 0.5)
+    dense = synthetic.finish(home, "dense-seed0", 0.5)
+    synthetic.epochs(dense, 4, seconds - 0.5)
     for training in home.graph:
         for at in home.graph.points_of(training):
-            made_up.files.write_text(home.snapshot(training, at), "")
+            synthetic.files.write_text(home.snapshot(training, at), "")
     tickets = [training for training in home.graph if training.mask]
-    pretended = {
+    asked = {
         "seconds": {training.name: seconds * training.epochs for training in tickets},
         "masks": [str(home.mask(training.mask.as_made)) for training in tickets],
     }
-    made_up.files.write_json(home.root / "pretend.json", pretended)
+    synthetic.files.write_json(home.root / "sleep.json", asked)
     return file, home
 
 
-def last(home: Home, seconds: float, *tasks: str) -> None:
+def sleep_for(home: Home, seconds: float, *tasks: str) -> None:
     """So long these tasks sleep from their next start on."""
-    pretended = json.loads((home.root / "pretend.json").read_text())
-    pretended["seconds"] |= {home.training(task).name: seconds for task in tasks}
-    made_up.files.write_json(home.root / "pretend.json", pretended)
+    asked = json.loads((home.root / "sleep.json").read_text())
+    asked["seconds"] |= {home.training(task).name: seconds for task in tasks}
+    synthetic.files.write_json(home.root / "sleep.json", asked)
 
 
 def submit(file: Path, home: Home, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -56,7 +58,7 @@ def submit(file: Path, home: Home, *words: object, status: int = 0) -> subproces
 
 
 def ran(home: Home) -> list[dict]:
-    path = home.root / "pretended.jsonl"
+    path = home.root / "slept.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -21,7 +21,7 @@ import pytest
 from slurm.status import standing_of
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
-from tests.forked import run
+from tests.run_in_fork import run
 
 LOTTERY = [sys.executable, "-m", "lottery"]
 TIME_OUT = 900

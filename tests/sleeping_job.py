@@ -1,6 +1,6 @@
 """Stands before `lottery` in a job script, as a container would, and sleeps instead of training.
 
-`lottery train FOLDER NAME …`: sleeps as long as pretend.json in FOLDER says, then leaves a result; one by one. It notes
+`lottery train FOLDER NAME …`: sleeps as long as sleep.json in FOLDER says, then leaves a result; one by one. It notes
 down when and where it ran, and on which GPUs, one line each. Of the masks it leaves the files.
 """
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 
 def main(command: str, folder: Path, rest: list[str]) -> None:
-    pretended = json.loads((folder / "pretend.json").read_text())
+    asked = json.loads((folder / "sleep.json").read_text())
     names = rest[: rest.index("--restarts")] if command == "train" else []
     for name in names:
         result = folder.parent / "trainings" / name / "result.json"
         if result.exists():
             continue
         began = time.time()
-        time.sleep(pretended["seconds"].get(name, 0.0))
+        time.sleep(asked["seconds"].get(name, 0.0))
         line = {
             "cell": name.rpartition("-")[0], "began": began, "ended": time.time(),
             "node": os.environ["SLURMD_NODENAME"], "gpus": os.environ["CUDA_VISIBLE_DEVICES"].split(","),
         }  # fmt: skip
-        if name in pretended["seconds"]:
-            with open(folder / "pretended.jsonl", "a") as f:
+        if name in asked["seconds"]:
+            with open(folder / "slept.jsonl", "a") as f:
                 f.write(json.dumps(line) + "\n")
         found = {
             "test": {"top1": 0.5, "top5": 0.9, "loss": 1.0},
@@ -36,7 +36,7 @@ def main(command: str, folder: Path, rest: list[str]) -> None:
         _leave(result.parent / "snapshots" / "final.h5", {})
         _leave(result, found)
     if command == "masks":
-        for path in pretended["masks"]:
+        for path in asked["masks"]:
             _leave(Path(path), {})
 
 
