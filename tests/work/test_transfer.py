@@ -21,7 +21,7 @@ from sweep.work.find import read_home
 from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
 from tests.conftest import once
-from tests.sweeping import lottery
+from tests.commands import lottery
 
 SOURCE = """
 model: {name: resnet8, width: 0.25}
