@@ -20,8 +20,8 @@ from sweep.graph.snapshot_file import adopted_weights, read_weights
 from sweep.work.find import read_home
 from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
-from tests.conftest import once
 from tests.commands import lottery
+from tests.conftest import once
 
 SOURCE = """
 model: {name: resnet8, width: 0.25}
