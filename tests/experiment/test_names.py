@@ -80,6 +80,7 @@ DEFAULTS = {
         "thresholds": (),
         "methods": (Method("magnitude", "global", END),),
         "rounds": 1,
+        "budget": "weights",
         "share": 0.0,
         "rewind": (BEGINNING,),
         "lr_rewind": (),
