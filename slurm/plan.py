@@ -82,4 +82,4 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     at_a_time = sbatch.together(cluster) if on == "slurm" else jobs
     seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
     bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
-    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, power(collect(home)))
+    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, power(collect(home, costs=False)))

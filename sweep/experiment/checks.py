@@ -128,6 +128,8 @@ RULES = (
          "with it prune.rounds above 1; 0 = off"),
     Rule("prune.share prune.rounds prune", lambda share, rounds, prune: not share or _apart(prune.each_quantile),
          "one that prunes some, and leaves some, in each of {1} rounds (to a millionth of the weights)"),
+    Rule("prune.budget prune", lambda budget, prune: budget == "weights" or prune.each_quantile,
+         "weights: without prune.quantiles or prune.share no share is pruned"),
     *(Rule(f"prune.{name} source.recipe.epochs", _ends_before, "points of training before epoch {1} (recipe.epochs)")
       for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability")),
     Rule("prune.methods source.recipe.epochs",

@@ -119,6 +119,7 @@ class Prune(Section):
     methods: Methods = given((Method(),), "score, score/allocation, score@point; lowest scores go first")
     rounds: Whole = given(1, "of pruning and retraining, down `quantiles` or by `share`; 1 = one-shot", ge=1, le=1000)
     share: Number = given(0.0, "of the weights that are left, goes at each round; 0 = down `quantiles`", ge=0, lt=1)
+    budget: Literal["weights", "macs"] = given("weights", "quantiles are shares of weights, or of their multiply-adds")
     rewind: Points = given((BEGINNING,), "points the tickets start from: 0, 2ep, 500it")
     lr_rewind: Points = given((), "learning-rate rewinding: final weights, the schedule from these points")
     dense_lr_rewind: Points = given((), "the same of the dense network: its final weights, nothing pruned")

@@ -140,8 +140,11 @@ def read_yaml(text: str) -> Any:
 
 
 def dump(experiment: Experiment) -> str:
-    """The complete experiment as YAML; loading it gives an equal one."""
-    return yaml.safe_dump(plain(experiment), sort_keys=False, width=120)
+    """Return the complete experiment as YAML; loading it gives an equal one. What is not transferred has no source."""
+    sections = plain(experiment)
+    if not experiment.transfer.source:
+        del sections["transfer"]
+    return yaml.safe_dump(sections, sort_keys=False, width=120)
 
 
 SEAL = "# checksum "

@@ -37,7 +37,8 @@ def page() -> str:
         if isinstance(field.default, Section):
             place = "" if field.metadata.get("identity", True) else " (*place*, all of it)"
             part = schema()["$defs"][type(field.default).__name__]
-            inside = [one.name for one in dataclasses.fields(field.default) if isinstance(one.default, Section)]
+            parts_of = dataclasses.fields(field.default)  # type: ignore[arg-type]
+            inside = [one.name for one in parts_of if isinstance(one.default, Section)]
             parts += [f"## `{field.name}:`{place}\n", _table(field.default, part)]
             parts += [f"and `{'`, `'.join(inside)}` with the fields of these sections above.\n"] if inside else []
     return "\n".join(parts)

@@ -18,6 +18,7 @@ from sweep.graph.snapshot_file import attributes_of, initial_weights, network_of
 from sweep.graph.training import Mask, Task, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
+from sweep.pruning.cost import multiply_adds
 from sweep.pruning.scores import SCORES, Gradients, Seen
 
 
@@ -67,7 +68,11 @@ def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None, network: Net
     With a network it is laid on that before, which may have another number of classes.
     """
     found = _made(home, mask.as_made, scorer)
-    found = found.on(network) if network else found
+    return _arranged(found.on(network) if network else found, mask)
+
+
+def _arranged(found: Found, mask: Mask) -> Found:
+    """Return a mask with its positions drawn anew, where it is that of a control that asks for it."""
     stream = masks.stream(mask.of.seed, mask.arrangement, mask.level)
     if mask.arrangement == "shuffled":
         return replace(found, mask=masks.shuffled(found.mask, masks.kernel_sizes(found.network), stream))
@@ -120,12 +125,14 @@ def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: 
     seen = Seen(weights.kernels, masks.kernel_sizes(network), gradients, masks.stream(seed, "score"))
     within = make_mask(home, mask.within).mask if mask.within else None
     shapes, inverted = masks.kernel_shapes(network), mask.arrangement == "inverted"
-    return masks.prune(seen, shapes, mask.level, method.score, method.allocation, within, inverted)
+    costs = multiply_adds(network) if mask.level.budget == "macs" else None
+    return masks.prune(seen, shapes, mask.level, method.score, method.allocation, within, inverted, costs)
 
 
 def read_own_mask(home: Home, mask: Mask) -> Found:
-    """The mask in its file, if it was taken from the run of its training that is there."""
-    return read_mask(home, mask, Runs(home.pool).there(mask.of.name) if mask.method.at == END else None)
+    """Return the mask in its file, arranged; raise Refused if it was taken from another run than the one there."""
+    weights = Runs(home.pool).there(mask.of.name) if mask.method.at == END else None
+    return _arranged(read_mask(home, mask.as_made, weights), mask)
 
 
 def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
@@ -151,8 +158,8 @@ def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
 
 def right_count(mask: Mask, sizes: Sequence[int]) -> int | None:
     """How many weights a mask keeps of kernels of these sizes; None where its level does not fix that."""
-    allocation = mask.method.allocation
-    if mask.level.kind != "quantile" or allocation not in ("global", "erk", "uniform"):
+    allocation, by_weights = mask.method.allocation, mask.level.kind == "quantile" and mask.level.budget == "weights"
+    if not by_weights or allocation not in ("global", "erk", "uniform"):
         return None
     if allocation == "uniform":
         return sum(size - count_pruned(mask.level.value, size) for size in sizes)

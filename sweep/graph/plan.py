@@ -64,7 +64,8 @@ def levels(prune: Prune, method: Method) -> list[Level]:
     """The levels of a method, quantiles first: those asked for, or its own; of iterative pruning, one a round."""
     if method.own_quantile is not None:
         return [Level("quantile", method.own_quantile)]
-    return [Level("quantile", q) for q in prune.each_quantile] + [Level("threshold", t) for t in prune.thresholds]
+    quantiles = [Level("quantile", q, prune.budget) for q in prune.each_quantile]
+    return quantiles + [Level("threshold", t) for t in prune.thresholds]
 
 
 def graph_of(experiment: Experiment) -> Graph:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
 from sweep.graph.home import RESULT, Home
-from sweep.graph.mask_file import right_count
+from sweep.graph.mask_file import read_own_mask, right_count
 from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
-from sweep.graph.training import Task
+from sweep.graph.training import Mask, Task
+from sweep.pruning.cost import macs_remaining, stored_bytes
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Row:
     reason: str = ""  # of what was skipped or failed
     data: str = ""  # trained and tested on
     found_on: str = ""  # data of the run that its mask comes from; empty: dense
+    macs: float | None = None  # share of the dense network's multiply-adds that the mask leaves
+    bytes: int | None = None  # of its float32 weights as sweep.pruning.cost counts them
 
     @property
     def level(self) -> tuple[str, float | None, float | None]:
@@ -76,10 +79,40 @@ def unsealed_results(home: Home) -> int:
     return sum(path.exists() and f'"{files.CHECKSUM}"' not in path.read_text() for path in paths)
 
 
-def collect(home: Home) -> list[Row]:
-    """All rows, in the order of the plan: dense runs first, then the longest."""
+def test_images(results: Results) -> int:
+    """Return the number of test images that the results agree on; 0 where they do not say it, or differ."""
+    numbers = {number for result in results.values() if (number := result.get("test_images"))}
+    return int(max(numbers)) if len(numbers) == 1 else 0
+
+
+def collect(home: Home, costs: bool = True) -> list[Row]:
+    """Return all rows in the order of the plan: dense runs first, then the longest.
+
+    Without `costs`, which take a look into every mask, multiply-adds and bytes are left out.
+    """
     runs = Runs(home.pool)
-    return [_row(home, training, runs) for training in home.graph]
+    rows = [_row(home, training, runs) for training in home.graph]
+    return _costed(home, rows) if costs else rows
+
+
+def _costed(home: Home, rows: list[Row]) -> list[Row]:
+    """Return rows with multiply-adds and bytes of what is done, as far as masks are there to say it."""
+    known: dict[Mask | None, dict[str, Any]] = {}
+    masks = [_counted(training.mask) for training in home.graph]
+    for mask, row in zip(masks, rows, strict=True):
+        if mask and mask not in known and row.measured and home.mask(mask.as_made).exists():
+            found = read_own_mask(home, mask)
+            known[None] = {"macs": 1.0, "bytes": stored_bytes(None, found.network)}
+            known[mask] = {
+                "macs": macs_remaining(found.mask, found.network),
+                "bytes": stored_bytes(found.mask, found.network),
+            }
+    return [replace(row, **known.get(mask, {})) if row.measured else row for mask, row in zip(masks, rows, strict=True)]
+
+
+def _counted(mask: Mask | None) -> Mask | None:
+    """Return the mask to count in: a shuffled one keeps as many weights of every kernel as that of its ticket."""
+    return mask.as_made if mask and mask.arrangement == "shuffled" else mask
 
 
 def _row(home: Home, training: Task, runs: Runs) -> Row:

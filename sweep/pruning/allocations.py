@@ -1,7 +1,8 @@
 """Allocations: how many weights of every kernel stay, given how many stay in all. numpy in, numpy out.
 
 `scores` is one number per prunable weight, the lowest go first, of equal ones the earlier; `shapes` are those of the
-kernels. A weight scored −∞ is gone already and stays so.
+kernels. A weight scored −∞ is gone already and stays so. `quantile` is a share of the weights or, where there are
+`costs` (one number per weight, such as its multiply-adds), a share of their sum.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 
 Array = np.ndarray
 Shape = tuple[int, ...]
-Allocate = Callable[[Array, Sequence[Shape], float], Array]
+Costs = Array | None
+Allocate = Callable[[Array, Sequence[Shape], float, Costs], Array]
 
 
 def count_pruned(quantile: float, count: int) -> int:
@@ -22,29 +24,34 @@ def count_pruned(quantile: float, count: int) -> int:
     return round(quantile * count)
 
 
-def lowest_out(scores: Array, going: int) -> Array:
-    """The mask that loses the `going` lowest scores.
+def lowest_out(scores: Array, quantile: float, costs: Costs = None) -> Array:
+    """Return the mask that loses the lowest scores: as many as come nearest to the quantile.
 
-    >>> lowest_out(np.array([3.0, 1.0, 2.0, 1.0]), 2).tolist()
+    >>> lowest_out(np.array([3.0, 1.0, 2.0, 1.0]), 0.5).tolist()
     [True, False, True, False]
+    >>> lowest_out(np.array([3.0, 1.0, 2.0, 1.0]), 0.5, np.array([1, 4, 1, 4])).tolist()
+    [True, False, True, True]
     """
+    order, going = np.argsort(scores, kind="stable"), count_pruned(quantile, scores.size)
+    if costs is not None:
+        spent = np.concatenate([[0], np.cumsum(costs[order])])
+        going = int(np.abs(spent - quantile * spent[-1]).argmin())
     mask = np.ones(scores.size, bool)
-    mask[np.argsort(scores, kind="stable")[:going]] = False
+    mask[order[:going]] = False
     return mask
 
 
-def whole(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+def whole(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
     """One ranking over all kernels."""
-    return lowest_out(scores, count_pruned(quantile, scores.size))
+    return lowest_out(scores, quantile, costs)
 
 
-def uniform(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
-    """Prune the given quantile of each kernel."""
-    parts = _split(scores, shapes)
-    return np.concatenate([lowest_out(part, count_pruned(quantile, part.size)) for part in parts])
+def uniform(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
+    """Prune the given quantile of each kernel: within one, all weights cost the same."""
+    return np.concatenate([lowest_out(part, quantile) for part in _split(scores, shapes)])
 
 
-def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+def erk(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
     """Erdős–Rényi kernel (Evci et al. 2020): of a kernel stays a number ∝ in + out + height + width, or all of it.
 
     Seats of a parliament by Webster's rule: the r-th best weight of a kernel has the key (r − ½) / (in + out + height +
@@ -60,7 +67,7 @@ def erk(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
     for part, shape in zip(_split(scores, shapes), shapes, strict=True):
         best_first = np.argsort(np.argsort(-part, kind="stable"), kind="stable")
         keys.append(np.where(np.isneginf(part), np.inf, (best_first + 0.5) / sum(shape)))
-    return lowest_out(-np.concatenate(keys), count_pruned(quantile, scores.size))
+    return lowest_out(-np.concatenate(keys), quantile, costs)
 
 
 def n_of_m(n: int, m: int) -> Allocate:
@@ -69,7 +76,7 @@ def n_of_m(n: int, m: int) -> Allocate:
     A kernel whose input channels are no multiple of M (stem, depthwise) stays whole, as hardware leaves it.
     """
 
-    def allocate(scores: Array, shapes: Sequence[Shape], quantile: float) -> Array:
+    def allocate(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
         parts = []
         for part, shape in zip(_split(scores, shapes), shapes, strict=True):
             if not divides(shape, m):

@@ -14,7 +14,7 @@ import numpy as np
 
 from models import Network
 from sweep.errors import Refused
-from sweep.pruning.allocations import Allocate, Shape, allocation
+from sweep.pruning.allocations import Allocate, Costs, Shape, allocation
 from sweep.pruning.scores import SCORES, Seen
 
 
@@ -24,9 +24,10 @@ class Level:
 
     kind: str  # "quantile" or "threshold"
     value: float
+    budget: str = "weights"  # what a quantile is a share of: weights, or their multiply-adds (macs)
 
     def __str__(self) -> str:
-        return f"{self.kind[0]}{self.value!r}"
+        return f"{self.kind[0]}{self.value!r}{self.budget if self.budget != 'weights' else ''}"
 
 
 @dataclass(frozen=True)
@@ -70,29 +71,31 @@ def prune(
     allocate: str = "global",
     within: np.ndarray | None = None,
     inverted: bool = False,
+    costs: Costs = None,
 ) -> Pruned:
-    """The mask at one level: inside an earlier one where there is `within`; of the highest scores where `inverted`."""
+    """Return the mask at one level: inside an earlier one where there is `within`; without the highest scores where
+    `inverted`. `costs`: multiply-adds of every weight, where the level is a share of these."""
     if level.kind == "threshold":
         return by_threshold(seen.weights, level.value, inverted)
-    mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted)
+    mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted, costs)
     single = score == "magnitude" and allocate == "global" and not inverted
     return Pruned(mask, float(np.abs(seen.weights[~mask]).max(initial=0.0)) if single else None)
 
 
 def _stepwise(
     seen: Seen, shapes: Sequence[Shape], quantile: float, score: str, allocate: Allocate, within: np.ndarray | None,
-    inverted: bool,
+    inverted: bool, costs: Costs,
 ) -> np.ndarray:  # fmt: skip
     """Scored once; or in steps that keep a fixed share each, until the next would go beyond the quantile."""
     rule, mask = SCORES[score], np.ones(seen.weights.size, bool) if within is None else within
-    density = float(mask.mean())
+    density = float(np.average(mask, weights=costs))
     while True:
         density *= rule.step  # as meant, not as achieved: of few weights a step takes none
         last = rule.step == 1.0 or density <= 1.0 - quantile
         scores = rule.of(replace(seen, weights=np.where(mask, seen.weights, 0)))
         _refuse_infinite(scores[mask], score)
         ranked = np.where(mask, -scores if inverted else scores, -np.inf)
-        mask = allocate(ranked, shapes, quantile if last else 1.0 - density)
+        mask = allocate(ranked, shapes, quantile if last else 1.0 - density, costs)
         if last:
             return mask
 

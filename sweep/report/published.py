@@ -122,6 +122,8 @@ def differences(experiment: Experiment) -> list[str]:
     methods = [str(method) for method in experiment.prune.methods]
     if METHOD not in methods:
         out.append(f"{', '.join(methods)} instead of {METHOD}")
+    if experiment.prune.budget != "weights":
+        out.append(f"shares of {experiment.prune.budget} instead of weights")
     rounds = [1 - (1 - SHARE) ** (r + 1) for r in range(experiment.prune.rounds)]
     each = experiment.prune.each_quantile
     if experiment.prune.rounds > 1 and any(abs(q - right) >= SAME for q, right in zip(each, rounds, strict=True)):

@@ -193,6 +193,10 @@ REFUSED_OVERRIDES = {
         "prune={rounds: 2, share: 1}",
         "prune.share: received 1.0, expected a number, at least 0, below 1",
     ),
+    "share of no weights": (
+        "prune={budget: macs, thresholds: [0.1]}",
+        "prune.budget: received 'macs', expected weights: without prune.quantiles or prune.share no share is pruned",
+    ),
     "share of one round": ("prune.share=0.2", "prune.share: received 0.2, expected with it prune.rounds above 1"),
     "no rate to tune at": ("prune.finetune=[2ep]", "expected a schedule whose last rate is not 0 (recipe.schedule is"),
     "late retraining": (

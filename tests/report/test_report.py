@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from sweep import files as store
+from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask
 from sweep.graph.results import Row, collect, write_csv
+from sweep.pruning.cost import macs_remaining, stored_bytes
 from sweep.report import write_report
 from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
@@ -21,12 +24,13 @@ from sweep.report.findings import findings, in_markdown
 from sweep.report.kept import kept
 from tests import synthetic
 from tests.synthetic import refusal
+from tests.test_house import ROOT
 
 DONE = {"density": 0.5, "kept": 50, "prunable": 100, "threshold": 0.0125}
 COLUMNS = [
     "training", "kind", "seed", "rewind", "quantile", "threshold", "density", "kept", "prunable", "epochs",
     "test_top1", "test_top5", "test_loss", "validation_top1", "state", "method", "round", "mask",
-    "instability", "reason",
+    "instability", "reason", "data", "found_on", "macs", "bytes",
 ]  # fmt: skip
 ALWAYS = ["report.html", "results.csv", "results.tex"]
 
@@ -98,6 +102,7 @@ def test_a_finished_ticket_has_all_its_numbers(unfinished):
     assert found == Row(
         name, "ticket", 0, "2ep", 0.5, 0.0125, 0.5, 50, 100, 2, 0.8, 0.99, 0.25, validation_top1=0.8 - 0.01,
         state="done", method="magnitude", round=1, mask=unfinished.training(name).mask.name,
+        data="digits", found_on="digits",
     )  # fmt: skip
 
 
@@ -138,6 +143,29 @@ def test_every_seed_has_rows_of_its_own(tmp_path):
 def test_the_columns_are_pinned_and_none_is_a_time(unfinished, tmp_path):
     write_csv(collect(unfinished), tmp_path / "results.csv")
     assert (tmp_path / "results.csv").read_text().splitlines()[0].split(",") == COLUMNS
+
+
+@pytest.mark.parametrize("recorded", sorted(ROOT.glob("results/reference/*/*/report/results.csv")), ids=str)
+def test_what_earlier_versions_recorded_comes_out_the_same_to_the_byte_with_columns_added(recorded, tmp_path):
+    root = recorded.parents[1]
+    write_csv(collect(Home(root, experiment_file.load(root / "experiment.yaml"))), tmp_path / "results.csv")
+    before, now = (path.read_text().splitlines() for path in (recorded, tmp_path / "results.csv"))
+    assert len(before) == len(now) and all(new.startswith(old) for old, new in zip(before, now, strict=True))
+
+
+def test_a_finished_ticket_says_what_it_costs_where_its_mask_is_there(home):
+    synthetic.finish(home, "dense-seed0", 0.75)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
+    found = make_mask(home, home.training("ticket-q0.5-k0-seed0").mask)
+    for task in ("ticket-q0.5-k0-seed0", "ticket-q0.9-k0-seed0", "shuffled-q0.5-k2ep-seed0"):
+        synthetic.finish(home, task, 0.7)
+    rows = {(row.kind, row.quantile): (row.macs, row.bytes) for row in collect(home) if row.measured}
+    cost = (macs_remaining(found.mask, found.network), stored_bytes(found.mask, found.network))
+    assert rows == {
+        ("dense", None): (1.0, 4 * found.network.parameters), ("ticket", 0.5): cost, ("shuffled", 0.5): cost,
+        ("ticket", 0.9): (None, None),
+    }  # fmt: skip
+    assert {row.macs for row in collect(home, costs=False)} == {None}
 
 
 def test_numbers_are_written_with_every_digit_and_what_is_missing_is_empty(tmp_path):

@@ -1,0 +1,36 @@
+"""What a pruned network costs: multiply-adds of one image, and bytes to store it. numpy in, numpy out."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from models import Network
+
+
+def multiply_adds(network: Network) -> np.ndarray:
+    """Return the multiply-adds of every prunable weight for one image: [prunable], in the order of a mask."""
+    return np.repeat(_output_pixels(network), [prod(layer.kernel) for layer in network.layers])
+
+
+def macs_remaining(mask: np.ndarray, network: Network) -> float:
+    """Return the share of the dense network's multiply-adds that a mask leaves."""
+    kept = [int(part.sum()) for part in network.split("kernel", mask).values()]
+    return float(np.dot(_output_pixels(network), kept) / network.macs)
+
+
+def _output_pixels(network: Network) -> np.ndarray:
+    """Return how often each weight of every kernel is used for one image: [kernels], 1 for the classifier.
+
+    A weight of a depthwise kernel meets one input channel only, so groups are counted.
+    """
+    return np.array([layer.macs // prod(layer.kernel) for layer in network.layers], np.int64)
+
+
+def stored_bytes(mask: np.ndarray | None, network: Network) -> int:
+    """Return the bytes of a network stored as float32: the kept prunable weights, all other numbers, and one bit per
+    prunable weight that says where the kept ones lie (none without a mask)."""
+    if mask is None:
+        return 4 * network.parameters
+    return 4 * (network.parameters - mask.size + int(mask.sum())) + -(-mask.size // 8)
