@@ -1,4 +1,4 @@
-"""CIFAR-10, from any of the forms in which it is around.
+"""CIFAR-10, and CIFAR-100, from any of the forms in which they are around.
 
 The original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), their unpacked folders, or class folders
 `train/airplane/*.jpg` and `test/…`, as a folder or as a tar file.
@@ -15,6 +15,7 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -25,25 +26,46 @@ from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
 
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PICTURES = (".jpg", ".jpeg", ".png")
 LARGEST = 2**28  # bytes of a file in an archive
-TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 # bytes and MD5 of the archives at https://www.cs.toronto.edu/~kriz/cifar.html
 PUBLISHED = {
     "cifar-10-python.tar.gz": (170_498_071, "c58f30108f718f92721af3b95e74349a"),
     "cifar-10-binary.tar.gz": (170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar-100-python.tar.gz": (169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),
+    "cifar-100-binary.tar.gz": (168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
 }
 
 
-def read(data: Data) -> Dataset:
-    path = place_of(data)
+@dataclass(frozen=True)
+class Form:
+    """How the original files of one of the data sets are laid out."""
+
+    classes: tuple[str, ...]
+    train: tuple[str, ...]  # names of the files with training images
+    test: str
+    labels: bytes  # key of the labels in the pickled form
+    label_bytes: int  # before each image in the binary form; the last is the class
+
+    def holds(self, name: str) -> bool:
+        """Whether a file with this name belongs to the original form."""
+        return name.removesuffix(".bin") in (*self.train, self.test)
+
+
+CIFAR10 = Form(
+    ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", b"labels", 1,
+)  # fmt: skip
+
+
+def read(data: Data, form: Form = CIFAR10) -> Dataset:
+    path, source = place_of(data), SOURCES[data.name]
     try:
-        members = dict(_members(path))
+        members = dict(_members(path, form))
         if any(name.lower().endswith(PICTURES) for name in members) and not any(n.endswith(".bin") for n in members):
-            train, test = _pictures(members, "train"), _pictures(members, "test")
+            train, test = (_pictures(members, split, form) for split in ("train", "test"))
         else:
-            train, test = _batches(members)
+            train, test = _batches(members, form)
         if path.name in PUBLISHED:
             _compare(path, path.stat().st_mtime_ns)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pickle.UnpicklingError, struct.error,
@@ -51,9 +73,9 @@ def read(data: Data) -> Dataset:
             MemoryError, SystemError) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise Refused(
-            f"data.path: {path} is not readable as CIFAR-10 ({reason}); expected {SOURCES['cifar10'].wants}"
+            f"data.path: {path} is not readable as {source.title} ({reason}); expected {source.wants}"
         ) from None
-    return in_memory(data, CLASSES, train, test)
+    return in_memory(data, form.classes, train, test)
 
 
 @cache
@@ -68,18 +90,18 @@ def _compare(path: Path, changed: int) -> None:
                   "another name", file=sys.stderr)  # fmt: skip
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _members(path: Path, form: Form) -> Iterator[tuple[str, bytes]]:
     """Every file of interest under a folder or in a tar file, by the last three parts of its name."""
     if path.is_dir():
         for file in sorted(path.rglob("*")):
-            if file.is_file() and _wanted(file.name):
+            if file.is_file() and _wanted(file.name, form):
                 _refuse_large(file.name, file.stat().st_size)
                 yield "/".join(file.relative_to(path).parts[-3:]), file.read_bytes()
         return
     with tarfile.open(path) as archive:
         for member in archive:
             name = PurePosixPath(member.name)
-            if member.isfile() and _wanted(name.name):
+            if member.isfile() and _wanted(name.name, form):
                 _refuse_large(member.name, member.size)
                 content = archive.extractfile(member)
                 assert content is not None
@@ -94,25 +116,27 @@ def _refuse_large(name: str, size: int) -> None:
         raise LookupError(f"{name} claims {size:,} bytes, a batch has 30 million")
 
 
-def _wanted(name: str) -> bool:
-    return name.startswith(("data_batch_", "test_batch")) or name.lower().endswith(PICTURES)
+def _wanted(name: str, form: Form) -> bool:
+    return form.holds(name) or name.lower().endswith(PICTURES)
 
 
-def _images(stem: str, planes: np.ndarray, labels: np.ndarray) -> Images:
-    """Return the images of one file. Raise ValueError, with its name, where they are not as CIFAR-10's are."""
+def _images(stem: str, planes: np.ndarray, labels: np.ndarray, classes: int) -> Images:
+    """Return the images of one file. Raise ValueError, with its name, where they are not as they should be."""
+    right = f"0 to {classes - 1}"
     if planes.dtype != np.uint8 or planes.shape[1:] != (3072,):
         raise ValueError(f"{stem}: data is {planes.dtype} of shape {planes.shape}, expected uint8 of shape (n, 3072)")
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
-        raise ValueError(f"{stem}: labels are {labels.dtype} of shape {labels.shape}, expected whole numbers 0 to 9")
+        raise ValueError(f"{stem}: labels are {labels.dtype} of shape {labels.shape}, expected whole numbers {right}")
     if len(labels) != len(planes) or not len(planes):
         raise ValueError(f"{stem}: {len(labels)} labels for {len(planes)} images")
-    if len(wrong := labels[(labels < 0) | (labels >= len(CLASSES))]):
-        raise ValueError(f"{stem}: {len(wrong)} labels are none of 0 to 9, such as {wrong[0]}")
+    if len(wrong := labels[(labels < 0) | (labels >= classes)]):
+        raise ValueError(f"{stem}: {len(wrong)} labels are none of {right}, such as {wrong[0]}")
     return Images(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32))
 
 
-def _batches(members: dict[str, bytes]) -> tuple[Images, Images]:
-    """The images of the original files: the five for training, and the one for testing."""
+def _batches(members: dict[str, bytes], form: Form) -> tuple[Images, Images]:
+    """Return the training and the test images of the original files."""
+    classes, first = len(form.classes), form.label_bytes
 
     def part(stem: str) -> Images:
         names = [name for name in members if PurePosixPath(name).name in (stem, f"{stem}.bin")]
@@ -121,15 +145,15 @@ def _batches(members: dict[str, bytes]) -> tuple[Images, Images]:
         content = members[names[0]]
         if not names[0].endswith(".bin"):  # a pickled dictionary
             batch = _Numbers(io.BytesIO(content), encoding="bytes").load()
-            return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[b"labels"]))
-        if len(content) % 3073:  # one byte of label and 3072 of planes per image
-            raise ValueError(f"{stem}: {len(content)} bytes, expected a multiple of 3073")
-        rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
-        return _images(stem, rows[:, 1:], rows[:, 0])
+            return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[form.labels]), classes)
+        if len(content) % (first + 3072):  # of each image its labels, and 3072 bytes of planes
+            raise ValueError(f"{stem}: {len(content)} bytes, expected a multiple of {first + 3072}")
+        rows = np.frombuffer(content, np.uint8).reshape(-1, first + 3072)
+        return _images(stem, rows[:, first:], rows[:, first - 1], classes)
 
-    parts = [part(stem) for stem in TRAIN]
+    parts = [part(stem) for stem in form.train]
     train = Images(np.concatenate([one.images for one in parts]), np.concatenate([one.labels for one in parts]))
-    return train, part("test_batch")
+    return train, part(form.test)
 
 
 # what pickles of arrays name, written by numpy 1 and by numpy 2
@@ -147,7 +171,7 @@ class _Numbers(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} in a data file")
 
 
-def _pictures(members: dict[str, bytes], split: str) -> Images:
+def _pictures(members: dict[str, bytes], split: str, form: Form) -> Images:
     """`train/airplane/0001.jpg`: images of class folders, in the order of their names."""
     from PIL import Image
 
@@ -155,8 +179,8 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
     for name, content in sorted(members.items()):
         part, label, _ = name.split("/")
         if part == split:
-            if label not in CLASSES:
-                raise LookupError(f"{name} is of no class of CIFAR-10")
+            if label not in form.classes:
+                raise LookupError(f"{name} is of no class of this data set")
             try:
                 picture = Image.open(io.BytesIO(content))
             except Image.DecompressionBombError as error:
@@ -164,8 +188,8 @@ def _pictures(members: dict[str, bytes], split: str) -> Images:
             if picture.size != (32, 32):
                 raise ValueError(f"{name} has {picture.width} x {picture.height} pixels, expected 32 x 32")
             images.append(np.asarray(picture.convert("RGB")))
-            labels.append(CLASSES.index(label))
-    absent = [name for i, name in enumerate(CLASSES) if i not in labels]
+            labels.append(form.classes.index(label))
+    absent = [name for i, name in enumerate(form.classes) if i not in labels]
     if absent:  # also how a tar file that was cut off between two members looks
         raise LookupError(f"no pictures under {split}/{absent[0]}/")
     return Images(np.stack(images), np.array(labels, np.int32))

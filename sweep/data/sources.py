@@ -254,6 +254,6 @@ def _cifar10(source: Path) -> Listing:
         for number, (pixels, label) in enumerate(zip(part.images, part.labels, strict=True)):
             packed = io.BytesIO()
             Image.fromarray(pixels).save(packed, "PNG", compress_level=1)
-            name = f"{cifar10.CLASSES[label]}/{split}_{number:05d}.png"
+            name = f"{cifar10.CIFAR10.classes[label]}/{split}_{number:05d}.png"
             splits[split].append(Source(name, int(label), held=packed.getvalue()))
-    return Listing(cifar10.CLASSES, splits)
+    return Listing(cifar10.CIFAR10.classes, splits)

@@ -19,6 +19,8 @@ SOURCES = {
     "digits": Source("handwritten digits", "comes with the installation"),
     "cifar10": Source("CIFAR-10", "in all its forms", "its archive or folder, from "
                       "https://www.cs.toronto.edu/~kriz/cifar.html"),
+    "cifar100": Source("CIFAR-100", "in all its forms", "its archive or folder, from "
+                       "https://www.cs.toronto.edu/~kriz/cifar.html"),
     "mnist": Source("MNIST", "four IDX files", "a folder with the four IDX files of MNIST"),
     "fashion_mnist": Source("Fashion-MNIST", "four IDX files, as MNIST", "a folder with its four IDX files, such as "
                             "/usr/share/datasets/fashion-mnist of Debian's dataset-fashion-mnist"),

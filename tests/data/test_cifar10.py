@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sweep.data import Images, cifar10, open_dataset
-from sweep.data.cifar10 import CLASSES
+from sweep.data.cifar10 import CIFAR10
 from sweep.errors import Refused
 from sweep.experiment import Data
 from tests.images import as_folder, assert_same, refusal, splits
@@ -66,7 +66,7 @@ def picture_files(form: str) -> dict[str, bytes]:
 
     suffix = {"png": "png", "jpeg": "jpg"}[form]
     return {
-        f"cifar10/{split}/{CLASSES[label]}/{number:04}.{suffix}": encoded(image)
+        f"cifar10/{split}/{CIFAR10.classes[label]}/{number:04}.{suffix}": encoded(image)
         for split, part in zip(("train", "test"), tiny_cifar(), strict=True)
         for number, (image, label) in enumerate(zip(part.images, part.labels, strict=True))
     }
@@ -118,6 +118,38 @@ def test_validation_images_of_cifar_10_come_out_of_training(tmp_path):
     dataset = cifar(as_folder(binary_files(), tmp_path), validation=4)
     assert [len(split) for split in splits(dataset)] == [6, 4, 10]
     assert sorted([*dataset.train.labels, *dataset.validation.labels]) == list(range(10))
+
+
+def hundred_files(form: str) -> dict[str, bytes]:
+    """CIFAR-100 in its binary or pickled form: 100 training and 100 test images, coarse labels before the fine ones."""
+    pixels = np.random.default_rng(2).integers(0, 256, (100, 3072), np.uint8)
+    fine = np.arange(100, dtype=np.uint8)
+    if form == "binary":
+        content = np.concatenate([(fine // 5)[:, None], fine[:, None], pixels], 1).tobytes()
+        return {"cifar-100-binary/train.bin": content, "cifar-100-binary/test.bin": content}
+    pickled = {b"coarse_labels": (fine // 5).tolist(), b"fine_labels": fine.tolist(), b"data": pixels}
+    content = pickle.dumps(pickled, protocol=3)
+    return {"cifar-100-python/train": content, "cifar-100-python/test": content, "cifar-100-python/meta": b"not read"}
+
+
+@pytest.mark.parametrize("form", ["binary", "python"])
+def test_cifar_100_has_its_fine_labels_and_their_names(form, tmp_path):
+    path = as_tar(hundred_files(form), tmp_path / f"cifar-100-{form}.tar.gz")
+    dataset = open_dataset(Data(name="cifar100", path=str(path)))
+    assert (dataset.classes, dataset.class_names[:2], dataset.class_names[-1]) == (
+        100,
+        ("apple", "aquarium_fish"),
+        "worm",
+    )
+    np.testing.assert_array_equal(dataset.train.labels, np.arange(100))
+    pixels = np.random.default_rng(2).integers(0, 256, (100, 3072), np.uint8)
+    np.testing.assert_array_equal(planes(dataset.test.images), pixels)
+
+
+def test_cifar_10_given_as_cifar_100_is_refused_with_where_to_get_it(tmp_path):
+    path = as_tar(binary_files(), tmp_path / "cifar-10-binary.tar.gz")
+    said = refusal(lambda: open_dataset(Data(name="cifar100", path=str(path))))
+    assert "not readable as CIFAR-100" in said and "no file train in it" in said and "kriz/cifar.html" in said
 
 
 class Harmful:
