@@ -48,18 +48,23 @@ REFUSED = {
 }
 
 
-def assert_refused(words: str, message: str) -> None:
-    ended = command(*words.split())
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert len(ended.stderr.splitlines()) == 1
-    assert ended.stderr.startswith("lottery: ")
-    assert message in ended.stderr
+def assert_refused(ended: tuple[int, str, str], message: str) -> None:
+    status, said, error = ended
+    assert (status, said) == (2, "")
+    assert len(error.splitlines()) == 1
+    assert error.startswith("lottery: ")
+    assert message in error
+
+
+def test_a_process_that_refuses_says_one_line_and_exits_with_2(here):
+    ended = command("swep")
+    assert_refused((ended.returncode, ended.stdout, ended.stderr), 'Unknown command "swep"')
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_used_is_refused_in_one_line_before_anything_is_written(here, words, message):
+def test_what_cannot_be_used_is_refused_in_one_line_before_anything_is_written(here, lottery, words, message):
     (here / "typo.yaml").write_text(SMALL.replace("epochs: 4", "epocs: 4"))
-    assert_refused(words, message)
+    assert_refused(lottery(*words.split()), message)
     assert files_under(here) == ["small.yaml", "typo.yaml"]
 
 
@@ -84,25 +89,25 @@ REFUSED_CELLS = {
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED_CELLS.values(), ids=REFUSED_CELLS)
-def test_a_refusal_leaves_results_that_are_there_as_they_are(home, words, message):
+def test_a_refusal_leaves_results_that_are_there_as_they_are(home, lottery, words, message):
     before = content(home.root)
-    assert_refused(words, message)
+    assert_refused(lottery(*words.split()), message)
     assert content(home.root) == before
 
 
 @pytest.mark.parametrize("words", ["sweep small.yaml", "train small.yaml", "dry-run"])
-def test_results_that_cannot_be_written_are_refused(here, words):
+def test_results_that_cannot_be_written_are_refused(here, lottery, words):
     (here / "in_the_way").write_text("a file")
-    assert_refused(f"{words} --results in_the_way/results", "expected a folder that can be written")
+    assert_refused(lottery(*words.split(), "--results", "in_the_way/results"), "expected a folder that can be written")
     assert files_under(here) == ["in_the_way", "small.yaml"]
 
 
-def test_results_of_the_first_version_are_refused_with_what_to_do(home):
+def test_results_of_the_first_version_are_refused_with_what_to_do(home, lottery):
     (home.pool / "old-3bd71836e2" / "cells").mkdir(parents=True)
     (home.pool / "old-3bd71836e2" / "experiment.yaml").write_text(SMALL)
     before = content(home.pool)
-    assert_refused("status old-3bd71836e2", "results of version 0.1, which this version cannot read")
-    assert_refused("sweep results/old-3bd71836e2", "results of version 0.1, which this version cannot read")
+    assert_refused(lottery("status", "old-3bd71836e2"), "results of version 0.1, which this version cannot read")
+    assert_refused(lottery("sweep", "results/old-3bd71836e2"), "results of version 0.1, which this version cannot read")
     assert content(home.pool) == before
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from models import Weights, build
+from models import Network, Weights, build
+from models.network import outline
 from sweep.errors import Refused
 from sweep.export.formats import FORMATS, export, facts_in
 from sweep.export.subject import Facts, Subject, Wanted
+from tests.commands import python
+from tests.networks import inverted_residuals
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,22 +34,27 @@ READ = {  # each library's own words, nothing of this project
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:
-    """A narrow MobileNetV2 of 16 pixels with 20 % of its weights, batch norm's statistics away from their start."""
-    network = build("mobilenet_v2_small", image_size=16, channels=3, classes=5, width=0.35)
+    """Every kind of block of MobileNetV2 once."""
+    blocks = partial(inverted_residuals, classes=5)
+    return pruned(outline("inverted_residuals", blocks, image_size=16, channels=3, classes=5))
+
+
+def pruned(network: Network) -> Subject:
+    """20 % of its weights, batch norm's statistics away from their start."""
     weights, random = network.initial(0), np.random.default_rng(0)
     kept = random.random(network.prunable) < 0.2
     others = weights.others + random.normal(0, 0.1, weights.others.shape).astype(np.float32)
     statistics = weights.statistics * random.uniform(0.5, 1.5, weights.statistics.shape).astype(np.float32)
-    pruned = Weights(np.where(kept, weights.kernels / np.sqrt(0.2), 0).astype(np.float32), others, statistics)
+    left = Weights(np.where(kept, weights.kernels / np.sqrt(0.2), 0).astype(np.float32), others, statistics)
     facts = Facts(
         "ticket-1a", "small", network.name, 16, 3, ["ant", "bee", "cat", "dog", "emu"], [0.02, 0.02, 0.018],
         [-2.1, -2.0, -1.8], float(kept.mean()), 0.8, 100, "probabilities", True, "lottery-sweep",
     )  # fmt: skip
-    return Subject(network, pruned, facts)
+    return Subject(network, left, facts)
 
 
 @pytest.mark.parametrize("ending", READ)
-def test_a_file_is_read_without_this_project_and_computes_the_same(subject, tmp_path, ending):
+def test_a_file_is_read_without_this_project_and_computes_the_same(subject, tmp_path, monkeypatch, ending):
     path = tmp_path / f"ticket{ending}"
     found = export(subject, path, Wanted(), IMAGES)
     assert found.difference < 1e-5 and found.agreement == 1 and found.size > 0
@@ -55,7 +62,8 @@ def test_a_file_is_read_without_this_project_and_computes_the_same(subject, tmp_
     blocked = "import sys; sys.modules |= dict.fromkeys(('models', 'sweep', 'slurm', 'lottery'))"
     script = f"{blocked}; import numpy as np; path = {str(path)!r}; x = np.load('x.npy')\n{READ[ending]}\n"
     script += "np.save('y.npy', np.asarray(y))"
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    python("-c", script)
     theirs, ours = np.load(tmp_path / "y.npy"), subject.outputs(IMAGES, probabilities=True)
     assert np.allclose(theirs.sum(1), 1, atol=1e-5), "probabilities"
     assert np.abs(theirs - ours).max() < 1e-5 and (theirs.argmax(1) == ours.argmax(1)).all()
@@ -65,7 +73,7 @@ def test_arrays_have_the_names_of_the_layers_and_the_zeros_of_the_mask(subject, 
     path = tmp_path / "ticket.npz"
     export(subject, path, Wanted(), IMAGES)
     with np.load(path) as arrays:
-        assert arrays["Conv1/kernel"].shape == (3, 3, 3, 16)
+        assert arrays["stem/kernel"].shape == (3, 3, 3, 8)
         kernels = [arrays[variable.name] for variable in subject.network.of("kernel")]
     left = sum(np.count_nonzero(kernel) for kernel in kernels) / subject.network.prunable
     assert left == subject.facts.weights_remaining
@@ -87,8 +95,8 @@ def test_onnx_has_the_facts_among_its_properties(subject, tmp_path):
     assert json.loads(properties["lottery.json"])["classes"] == subject.facts.classes
 
 
-def test_sparse_and_half_files_are_smaller_and_int8_needs_samples_of_training(subject, tmp_path):
-    sizes = {}
+def test_sparse_and_half_files_are_smaller_and_int8_needs_samples_of_training(tmp_path):
+    subject, sizes = pruned(build("mobilenet_v2_small", image_size=16, channels=3, classes=5, width=0.35)), {}
     for name, wanted in {
         "dense": Wanted(sparse=False), "sparse": Wanted(), "half": Wanted("float16"),
         "int8": Wanted("int8", samples=IMAGES),
@@ -111,9 +119,9 @@ def test_a_keras_model_trains_on(subject, tmp_path):
     model = keras.saving.load_model(tmp_path / "x.keras")
     keras.utils.set_random_seed(0)
     model.compile("sgd", "sparse_categorical_crossentropy")
-    before = model.get_layer("Conv1").kernel.numpy().copy()
+    before = model.get_layer("stem").kernel.numpy().copy()
     model.fit(IMAGES, np.zeros(len(IMAGES)), verbose=0)
-    assert not np.array_equal(before, model.get_layer("Conv1").kernel.numpy())
+    assert not np.array_equal(before, model.get_layer("stem").kernel.numpy())
 
 
 @pytest.mark.parametrize("size", [32, 33, 8])
@@ -156,7 +164,7 @@ def test_a_file_that_computes_something_else_is_not_left_behind(subject, tmp_pat
 
     right = FORMATS[".npz"]
     monkeypatch.setitem(FORMATS, ".npz", replace(right, write=wrong))
-    with pytest.raises(Refused, match="Conv1/kernel came out otherwise"):
+    with pytest.raises(Refused, match="stem/kernel came out otherwise"):
         export(subject, tmp_path / "x.npz", Wanted(), IMAGES)
     right = FORMATS[".tflite"]
     monkeypatch.setitem(FORMATS, ".tflite", replace(right, write=wrong))
