@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from slurm import sbatch
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
-from sweep.graph.results import collect
+from sweep.graph.results import collect, images_tested, results_of
 from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, folders, forecast, missing, predicted_seconds
 from sweep.report.verdict import power
 
@@ -82,4 +82,5 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     at_a_time = sbatch.together(cluster) if on == "slurm" else jobs
     seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
     bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
-    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, power(collect(home, costs=False)))
+    shown = power(collect(home, costs=False), images=images_tested(results_of(home)))
+    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown)

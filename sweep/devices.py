@@ -28,6 +28,11 @@ class Devices:
     nccl: bool = False  # it wants one device per GPU; elsewhere sums are made on one device and handed round
     sharing: int = 1  # trainings that have each of these devices at the same time
 
+    @property
+    def cores(self) -> int:
+        """Cores of the CPU that a training may use; 0 on GPUs."""
+        return int(tf.config.threading.get_inter_op_parallelism_threads()) if self.kind == "CPU" else 0
+
     def __str__(self) -> str:
         return f"{self.replicas} × {self.kind}" if self.replicas > 1 else f"one {self.kind}"
 

@@ -70,6 +70,8 @@ def evaluate(
     if predictions:
         evaluation.write_predictions(predictions, found, names, images)
     described = evaluation.as_json(found, names)
+    if split == "test" and on is None:
+        evaluation.record(home, training, described)
     if json_:
         print(json.dumps({"training": training.name, "on": where} | described, indent=1))
         return 0

@@ -28,7 +28,7 @@ from sweep.report import write_findings
 from sweep.report.findings import Findings, findings
 from sweep.report.intervals import grouped, top1
 from sweep.report.stability import whose
-from sweep.report.verdict import MARGIN, power
+from sweep.report.verdict import MARGIN
 from sweep.report.words import beaten
 from sweep.tracking.runs import track_report
 
@@ -155,7 +155,7 @@ def render_findings(found: Findings) -> str:
         if row.instability is not None:
             points = f"{100 * row.instability:.2f} points"
             said.append(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
-    said += [beaten(found.verdicts), power(rows, found.margin), found.rule]
+    said += [beaten(found.verdicts), found.power, found.rule]
     if found.unsealed:
         said.append(f"{found.unsealed} of {len(rows)} results are of a version before 0.3 and have no checksum: a "
                     "digit that was changed in them since cannot be noticed")  # fmt: skip

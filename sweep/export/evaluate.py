@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from sweep.experiment import END, Data
 from sweep.export.metrics import Predictions
 from sweep.graph.home import Home
 from sweep.graph.mask_file import weights_at
+from sweep.graph.results import EVALUATION
 from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
 
@@ -61,6 +63,13 @@ def as_json(found: Predictions, names: Sequence[str]) -> dict[str, Any]:
         "confusion": found.confusion().tolist(),
         "calibration": [{"confidence": sure, "accuracy": hit, "images": count} for sure, hit, count in bins],
     }  # fmt: skip
+
+
+def record(home: Home, training: Training, described: dict[str, Any]) -> None:
+    """Keep the metrics of the test images beside the training's result, where the report looks for them."""
+    folder = home.folder(training)
+    if os.access(folder, os.W_OK):  # the results of others may be read-only
+        files.write_json(folder / EVALUATION, described)
 
 
 def write_predictions(path: Path, found: Predictions, names: Sequence[str], split: Split) -> None:

@@ -1,6 +1,6 @@
 """A results root in a handful of files, as it travels (`lottery record`): all of its trainings but weights.
 
-    trainings.json   of every training its JSON files by their names (training, result, failure, skipped), of every mask
+    trainings.json   of every training its JSON files by their names (KINDS), of every mask
                      the attributes of its file
     metrics.csv.gz   every epoch of every training: one row each, cells in JSON
     masks.h5         the arrays of every mask, in a group of its name
@@ -32,7 +32,7 @@ from sweep import files
 from sweep.errors import Refused
 
 FACTS, METRICS, MASKS, CHOICES = PACKED = ("trainings.json", "metrics.csv.gz", "masks.h5", "autotuned.zip")
-KINDS = ("training", "result", "failure", "skipped")  # of a training's JSON files
+KINDS = ("training", "result", "failure", "skipped", "evaluation")  # of a training's JSON files
 
 
 def is_record(root: Path) -> bool:

@@ -11,12 +11,15 @@ from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
+from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import read_own_mask, right_count
 from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
 from sweep.graph.training import Mask, Task
 from sweep.pruning.cost import macs_remaining, stored_bytes
+
+EVALUATION = "evaluation.json"  # in the folder of a training: its answers to the test images, in numbers
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,28 @@ def results_of(home: Home) -> Results:
     return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
 
 
+def evaluations(home: Home) -> dict[str, dict[str, Any]]:
+    """Return what `lottery evaluate` recorded of the test images, by training: accuracy per class and confusion."""
+    shape: files.Shape = {"per_class": {}, "confusion": list}
+    found = {one.slug: files.read_json_if_there(home.folder(one) / EVALUATION, shape) for one in home.graph}
+    return {task: evaluation for task, evaluation in found.items() if evaluation}
+
+
 def unsealed_results(home: Home) -> int:
     """Return how many results of this experiment have no checksum: versions before 0.3 wrote none."""
     paths = [home.folder(training) / "result.json" for training in home.graph]
     return sum(path.exists() and f'"{files.CHECKSUM}"' not in path.read_text() for path in paths)
 
 
-def test_images(results: Results) -> int:
+def classes_of(home: Home) -> int:
+    """Return the number of classes, as a mask or the final weights of a dense run say it; 0 where neither is there."""
+    paths = [home.mask(one.mask.as_made) for one in home.graph if one.mask]
+    paths += [home.snapshot(one, END) for one in home.graph.dense]
+    found = next((path for path in paths if path.exists()), None)
+    return int(files.read_arrays(found)[1].get("classes", 0)) if found else 0
+
+
+def images_tested(results: Results) -> int:
     """Return the number of test images that the results agree on; 0 where they do not say it, or differ."""
     numbers = {number for result in results.values() if (number := result.get("test_images"))}
     return int(max(numbers)) if len(numbers) == 1 else 0
@@ -163,12 +181,17 @@ def _near(result: dict[str, Any], density: float) -> bool:
 
 
 def write_csv(rows: list[Row], path: Path) -> None:
+    files.write_text(path, in_csv(rows))
+
+
+def in_csv(rows: list[Row]) -> str:
+    """Return rows as the text of results.csv."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: repr(v) if isinstance(v, float) else _inert(v) for name, v in asdict(row).items()})
-    files.write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def _inert(value: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sweep.graph.home import Home, epochs_of
-from sweep.graph.results import Row
+from sweep.graph.results import Row, evaluations
 from sweep.report import figures
 from sweep.report.kept import kept, masks_of
 
@@ -38,19 +38,26 @@ MEASURES = {
     "gpu_busy_share": ("share of the time its GPU was busy (%)", 100),
     "trainings_on_gpu": ("trainings on its GPU", 1),
 }
+CLASSES = 40  # of a confusion matrix that can be read
 IDS = {"accuracy": "curves", "heatmap": "grid"}  # of their places on the page, where these differ from their names
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
-def specifications(home: Home, rows: list[Row]) -> dict[str, Any]:
-    """Return the charts of the page as Vega-Lite specifications, by the id of their place."""
-    found = figures.charts(home, rows, page=True) | {"learning": learning(home), "layers": layers(home)}
+def specifications(home: Home, rows: list[Row]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Return the charts of the page as Vega-Lite specifications, and what stands under them, by the ids of their
+    places. What is a subtitle on paper stands under the figure: there lines break on a phone."""
+    found = figures.charts(home, rows, page=True)
+    found |= {"confusion": confusion(home), "learning": learning(home), "layers": layers(home)}
     if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves say it all
         found |= {"heatmap": None, "differences": None}
-    return {IDS.get(name, name): _on_page(chart) for name, chart in found.items() if chart is not None}
+    drawn = {IDS.get(name, name): _on_page(chart) for name, chart in found.items() if chart is not None}
+    titles = {name: spec.pop("title", None) for name, spec in drawn.items()}
+    notes = {name: title.get("subtitle") or [] for name, title in titles.items() if isinstance(title, dict)}
+    return drawn, {name: [said] if isinstance(said, str) else said for name, said in notes.items()}
 
 
 def _on_page(chart: Any) -> dict[str, Any]:
+    """Return the specification of a chart as the page shows it: as wide as the page, in its colours."""
     spec: dict[str, Any] = chart.to_dict(validate=False)
     if spec.get("width") == 520 or "step" in (spec.get("width") or {}):  # a figure for paper: as wide as the page here
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
@@ -59,7 +66,7 @@ def _on_page(chart: Any) -> dict[str, Any]:
 
 
 def learning(home: Home) -> Any:
-    """What was measured at every epoch of one chosen training, beside the dense runs."""
+    """Return the chart of what was measured at every epoch of one chosen training, beside the dense runs."""
     import altair as alt
 
     points = []
@@ -72,16 +79,16 @@ def learning(home: Home) -> Any:
                     if isinstance(value, int | float) and math.isfinite(value):
                         known.setdefault(split, {})[name] = float(f"{times * value:.4g}")
             points += [
-                {"cell": training.slug, "epoch": line["epoch"], "split": split} | found
+                {"training": training.slug, "epoch": line["epoch"], "split": split} | found
                 for split, found in known.items()
             ]
-    drawn = list(dict.fromkeys(point["cell"] for point in points))
+    drawn = list(dict.fromkeys(point["training"] for point in points))
     measures = [name for name in MEASURES if any(name in point for point in points)]
     if not measures:
         return None
     first = next((name for name in drawn if not name.startswith("dense")), drawn[0])
     titles = [MEASURES[name][0] for name in measures]
-    choice = alt.param("cell", value=first, bind=alt.binding_select(options=drawn, name="training: "))
+    choice = alt.param("chosen", value=first, bind=alt.binding_select(options=drawn, name="training: "))
     measure = alt.param(
         "measured", value=measures[0], bind=alt.binding_select(options=measures, labels=titles, name="measured: ")
     )
@@ -91,13 +98,13 @@ def learning(home: Home) -> Any:
         .encode(
             x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
             y=alt.Y("value:Q", title=None).scale(zero=False),
-            color=alt.Color("cell:N", title=None),
+            color=alt.Color("training:N", title=None),
             strokeDash=alt.StrokeDash("split:N", title=None).scale(
                 domain=["validation", "training"], range=[[1, 0], [4, 3]]
             ),
-            tooltip=["cell:N", "split:N", "epoch:Q", "value:Q"],
+            tooltip=["training:N", "split:N", "epoch:Q", "value:Q"],
         )
-        .transform_filter("datum.cell == cell || indexof(datum.cell, 'dense-') == 0")
+        .transform_filter("datum.training == chosen || indexof(datum.training, 'dense-') == 0")
         .transform_calculate(value="datum[measured]")
         .transform_filter("isValid(datum.value)")
         .add_params(choice, measure)
@@ -105,8 +112,39 @@ def learning(home: Home) -> Any:
     )
 
 
+def confusion(home: Home) -> Any:
+    """Return the chart of the answers of one chosen training to the images of every class, with the accuracy of each;
+    None where `lottery evaluate` recorded none, or classes are too many to be read."""
+    import altair as alt
+
+    found = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}
+    if not found:
+        return None
+    points = [
+        {"training": task, "class": f"{name} ({'–' if right is None else f'{right:.0%}'})", "place": row,
+         "answer": list(one["per_class"])[column], "images": count, "share": count / (sum(one["confusion"][row]) or 1)}
+        for task, one in found.items() for row, (name, right) in enumerate(one["per_class"].items())
+        for column, count in enumerate(one["confusion"][row])
+    ]  # fmt: skip
+    choice = alt.param(
+        "evaluated", value=next(iter(found)), bind=alt.binding_select(options=[*found], name="training: ")
+    )
+    order = list(next(iter(found.values()))["per_class"])
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("answer:N", sort=order, title="answer", axis=alt.Axis(labelAngle=-90)),
+        y=alt.Y("class:N", sort=alt.EncodingSortField("place", op="min"), title="class (share of right answers)"),
+        tooltip=["class:N", "answer:N", "images:Q", alt.Tooltip("share:Q", format=".1%")],
+    )  # fmt: skip
+    squares = base.mark_rect().encode(color=alt.Color("share:Q", title="share of the class").scale(scheme="blues"))
+    dark = alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black"))
+    layered = alt.layer(squares, base.mark_text(fontSize=9).encode(text="images:Q", color=dark))
+    chart = layered.transform_filter("datum.training == evaluated").add_params(choice)
+    return chart.properties(width=520, height=20 * len(order))
+
+
 def layers(home: Home) -> Any:
-    """What one chosen level leaves of every kernel, of the first seed that has masks; an emptied kernel in red."""
+    """Return the chart of what one chosen level keeps of every layer, of the first seed that has masks; a fully pruned
+    layer in red."""
     import altair as alt
 
     found, made = kept(home), dict[str, str]()
@@ -120,7 +158,7 @@ def layers(home: Home) -> Any:
         return None
     points = [
         {"level": name, "kernel": kernel, "weights": found.weights[kernel], "kept": count,
-         "left": round(100 * count / found.weights[kernel], 3), "of": f"{count:,} of {found.weights[kernel]:,}"}
+         "remaining": round(100 * count / found.weights[kernel], 3), "of": f"{count:,} of {found.weights[kernel]:,}"}
         for name, mask in made.items() for kernel, count in found.kept[mask].items()
     ]  # fmt: skip
     kernels, names = list(found.weights), list(made)
@@ -131,15 +169,15 @@ def layers(home: Home) -> Any:
         .transform_filter("datum.level == level")
     )
     bars = base.mark_bar().encode(
-        x=alt.X("left:Q", title="remaining weights (%)").scale(domain=[0, 100]),
-        tooltip=["kernel:N", "weights:Q", "kept:Q", "left:Q"],
+        x=alt.X("remaining:Q", title="weights remaining (%)").scale(domain=[0, 100]),
+        tooltip=["kernel:N", "weights:Q", "kept:Q", "remaining:Q"],
     )
     counts = base.encode(
-        x=alt.X("left:Q").scale(domain=[0, 100]),
+        x=alt.X("remaining:Q").scale(domain=[0, 100]),
         text="of:N",
         color=alt.condition("datum.kept == 0", alt.value("crimson"), alt.value("#888")),
     )
-    beside = counts.transform_filter("datum.left <= 75").mark_text(align="left", dx=3, fontSize=9)
-    within = counts.transform_filter("datum.left > 75").mark_text(align="right", dx=-3, fontSize=9)
+    beside = counts.transform_filter("datum.remaining <= 75").mark_text(align="left", dx=3, fontSize=9)
+    within = counts.transform_filter("datum.remaining > 75").mark_text(align="right", dx=-3, fontSize=9)
     within = within.encode(color=alt.value("white"))  # on its bar
     return (bars + beside + within).add_params(choice).properties(width=520, height=13 * len(kernels))

@@ -1,4 +1,4 @@
-"""Accuracy against remaining weights: tickets, controls, other ways to retrain, and published curves beside them."""
+"""Accuracy against weights or multiply-adds remaining: tickets, controls, other ways to retrain, published curves."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ NAMES = {
     **{kind: f"control: {control.title}" for kind, control in CONTROLS.items()},
 }
 
+AXES = {"remaining": "weights remaining", "macs": "multiply-adds remaining"}  # fields of points, in percent
 SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-left", "triangle-right",
           "arrow", "stroke"]  # by kind  # fmt: skip
 
 
 def lines_of(home: Home, rows: list[Row], dense: Mapping[int, float]) -> list[dict[str, Any]]:
-    """The points of the curves: in rounds beside one-shot, where the pool has both."""
+    """Return the points of the curves: in rounds beside one-shot, where the pool has both."""
     others = other_schedule(home)
     if not others:
         return averaged(rows, dense)
@@ -41,7 +42,7 @@ def lines_of(home: Home, rows: list[Row], dense: Mapping[int, float]) -> list[di
 def averaged(
     rows: list[Row], dense: Mapping[int, float], schedule: str = "", several: bool = False
 ) -> list[dict[str, Any]]:
-    """Mean over seeds of each point that was measured, and the 95 % interval of its difference from `dense` around it.
+    """Return the mean over seeds of each point, and around it the 95 % interval of its difference from `dense`.
 
     A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
     A line is named by its method where there are `several`, of these rows or beside them.
@@ -71,6 +72,8 @@ def averaged(
             "measured": 100 * measured,
             "seeds": len(group),
         }
+        if (costs := [row.macs for row in group if row.macs]) and len(costs) == len(group):
+            point["macs"] = 100 * mean(costs)
         if difference and difference.half is not None:
             point |= {"low": 100 * (accuracy - difference.half), "high": 100 * (accuracy + difference.half)}
         out.append(point)
@@ -78,23 +81,25 @@ def averaged(
 
 
 def curves(
-    points: list[dict[str, Any]], dense: list[float], title: str, others: Sequence[Published] = (), page: bool = False
-) -> Any:
-    """Test accuracy against remaining weights: a line per rewind point, controls dashed, the dense network across.
+    points: list[dict[str, Any]], dense: list[float], title: str, others: Sequence[Published] = (), page: bool = False,
+    field: str = "remaining",
+) -> Any:  # fmt: skip
+    """Return the chart of test accuracy against weights remaining, or another field of AXES: a line per rewind point,
+    controls dashed, the dense network across.
 
     On a page, a click in the legend picks a line.
     """
     import altair as alt
 
     apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close to each other on a log scale
-    remaining = alt.X("remaining:Q", title="remaining prunable weights (%)", sort="descending", axis=apart)
-    remaining = remaining.scale(type="log")
+    remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
     accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
     beside = [100 * mean(dense)] if dense else []
     beside += [100 * one.least for one in others]
     if bottom := frame(points, beside):
         accuracy = accuracy.scale(zero=False, domainMin=bottom)
         below = _outside(points, bottom)
+        off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
@@ -107,7 +112,7 @@ def curves(
         shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # in the legend with the colour
         tooltip=[
             "line:N",
-            alt.Tooltip("remaining:Q", format=".3g"),
+            *(alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]),
             alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
             "seeds:Q",
         ],
@@ -119,11 +124,14 @@ def curves(
     hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
     layers += hollow
     below += said
+    if bottom:
+        marks = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
+        layers.append(marks.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0))
     if dense:
         layers += across(dense)
     if others:
         layers += _published(others, remaining)
-        below += ["grey: published, by rewind point,", "with the range of its trials"]  # as wide as a phone
+        below += ["grey: published, by rewind point, with the range of its trials"]
     chart = alt.layer(*layers).properties(width=520, height=340, title=headed(title, below))
     return chart.configure_legend(labelLimit=320)
 
@@ -150,18 +158,18 @@ def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind p
     return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
 
 
-def left(method: str, remaining: float) -> str:
-    """Return the name of a level by what it leaves, in percent; with its method where there are several."""
+def level_name(method: str, remaining: float) -> str:
+    """Return the name of a level by the weights remaining, in percent; with its method where there are several."""
     return f"{method} {remaining:.3g} %".strip()
 
 
 def densest_first(points: list[dict[str, Any]]) -> list[str]:
-    """Return the levels of points by what they leave, the most first."""
-    return list(dict.fromkeys(point["left"] for point in sorted(points, key=lambda point: -point["remaining"])))
+    """Return the levels of points, most weights remaining first."""
+    return list(dict.fromkeys(point["level"] for point in sorted(points, key=lambda point: -point["remaining"])))
 
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
-    """A white dot on the points that lack seeds of the `dense` ones, and what says so; nothing where none does."""
+    """Return a white dot on the points that lack seeds of the `dense` ones, and what says so; or nothing."""
     import altair as alt
 
     most = max([dense, *(point["seeds"] for point in points)])
@@ -194,14 +202,14 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
     out = []
     for name, found in lines.items():
         accuracies = sorted({f"{point['measured']:.1f}" for point in found}, key=float)
-        left = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
-        ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, left)]
-        out.append(f"off scale: {name}: {ends[0]} % with {ends[1]} % left")
+        remaining = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
+        ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, remaining)]
+        out.append(f"off scale (▼): {name}: {ends[0]} % at {ends[1]} % of weights remaining")
     return out
 
 
 def across(dense: list[float]) -> list[Any]:
-    """The dense network's accuracy as a line with its name."""
+    """Return the dense network's accuracy as a line with its name."""
     import altair as alt
 
     whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
@@ -210,7 +218,7 @@ def across(dense: list[float]) -> list[Any]:
 
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
-    """Grey, with the range of its trials, named beside its end."""
+    """Return published curves in grey, with the range of their trials, named beside their ends."""
     import altair as alt
 
     points = [

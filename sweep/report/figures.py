@@ -35,7 +35,10 @@ def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> 
              "instability": instabilities(rows, title)}  # fmt: skip
     if any(row.measured for row in drawn):
         beside = published(home.experiment)
-        found["accuracy"] = curves(lines_of(home, drawn, dense), [*dense.values()], title, beside, page)
+        points = lines_of(home, drawn, dense)
+        found["accuracy"] = curves(points, [*dense.values()], title, beside, page)
+        if counted := [point for point in points if "macs" in point]:
+            found["multiply_adds"] = curves(counted, [*dense.values()], title, (), page, "macs")
     if any(row.measured for row in tickets):
         found["heatmap"] = heat_map(tickets, dense, title)
         found["differences"] = heat_map(tickets, dense, title, difference=True) if dense else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, collect, results_of, unsealed_results
+from sweep.graph.results import Results, Row, classes_of, collect, images_tested, results_of, unsealed_results
 from sweep.graph.state import State, states
 from sweep.report import words
 from sweep.report.intervals import dense_of
@@ -25,6 +25,7 @@ class Findings:
     verdicts: list[Verdict]
     states: list[State]
     results: Results
+    classes: int  # 0: not known
     unsealed: int  # results of a version before 0.3, which wrote no checksum
 
     @property
@@ -34,14 +35,14 @@ class Findings:
 
     @property
     def doubts(self) -> list[str]:
-        """What a reader must know beside the answer: the experiment's note, controls that did better, trainings that
-        failed or are missing."""
+        """What a reader must know beside the answer: the experiment's note, a dense network near chance, controls that
+        did better, trainings that failed or are missing."""
         counts = Counter(state.state for state in self.states if state.state not in ("done", "skipped"))
         failed, count = counts.pop("failed", 0), len(self.states)
         each = ", ".join(f"{n} {word}" for word, n in counts.items())
         lost = f"{failed} of {count} trainings failed." if failed else ""
         missing = f"Unfinished: {counts.total()} of {count} trainings are missing ({each})." if counts else ""
-        return [*self.noted, *filter(None, (words.beaten(self.verdicts), lost, missing))]
+        return [*self.noted, *filter(None, (self.near_chance, words.beaten(self.verdicts), lost, missing))]
 
     @property
     def noted(self) -> list[str]:
@@ -52,14 +53,25 @@ class Findings:
     def circumstances(self) -> list[str]:
         """What the answer is measured by: the dense network, the test images, the number of seeds."""
         dense = [*dense_of(self.rows).values()]
-        numbers = {number for result in self.results.values() if (number := result.get("test_images"))}
-        images = max(numbers) if len(numbers) == 1 else 0
+        images = images_tested(self.results)
         said = "No dense run yet."
         if dense:
             said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
-            said += f" {words.noise(mean(dense), images)}" if images else ""
-        gained, shown = words.later(self.rows, images, self._steps), power(self.rows, self.margin)
-        return [*filter(None, (said, gained, shown))]
+        if dense and images:
+            said += f" One of the {images:,} test images is {100 / images:.2g} percentage points."
+        return [*filter(None, (said, words.later(self.rows, images, self._steps), self.power))]
+
+    @property
+    def power(self) -> str:
+        """What the seeds and the test images can show at all; empty where there are no tickets."""
+        return power(self.rows, self.margin, images_tested(self.results))
+
+    @property
+    def near_chance(self) -> str:
+        """A warning if the dense network has hardly learned anything; empty otherwise."""
+        dense = [*dense_of(self.rows).values()]
+        known = dense and self.classes
+        return words.near_chance(mean(dense), images_tested(self.results), self.classes) if known else ""
 
     @property
     def _steps(self) -> int:
@@ -76,16 +88,16 @@ def findings(home: Home, margin: float = MARGIN) -> Findings:
     """Return what a sweep has found, of an unfinished one what is there. Nothing is written."""
     rows = collect(home)
     return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
-                    results_of(home), unsealed_results(home))  # fmt: skip
+                    results_of(home), classes_of(home), unsealed_results(home))  # fmt: skip
 
 
 def in_markdown(found: Findings) -> str:
     """Return the sentences and the table of verdicts in Markdown."""
-    head = ("method", "remaining", "rewind", "seeds", "test accuracy", "verdict", "p, corrected", "against dense")
+    head = ("method", "weights remaining", "rewind", "seeds", "test accuracy", "verdict", "p (test)", "against dense")
     table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for one in found.verdicts:
         cells = (one.method, f"{one.density:.2%}", one.rewind, one.accuracy.seeds, one.accuracy, one.outcome,
-                 words.chance(one.p), one.reason)  # fmt: skip
+                 words.with_test(one), one.reason)  # fmt: skip
         table.append(f"| {' | '.join(' '.join(str(cell).split()).replace('|', chr(92) + '|') for cell in cells)} |")
     said = [found.answer, *found.doubts, *found.circumstances]
     return "\n\n".join([*said, *(["\n".join(table), DECIDED, found.rule] if found.verdicts else [])])

@@ -7,15 +7,15 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import along, densest_first, left
+from sweep.report.curves import AXES, along, densest_first, level_name
 from sweep.report.intervals import density_of, grouped, top1
 
 
 def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
-    """Test accuracy of every ticket, or how far it is from the dense runs of its seeds; grey: there is none."""
+    """Return the chart of every ticket's test accuracy, or its distance from the dense runs; grey: none."""
     import altair as alt
 
-    points, empty = _cells(rows, dense if difference else None)
+    points, empty = _squares(rows, dense if difference else None)
     most = max((p["seeds"] for p in points), default=0)
     for point in points:
         point["label"] = f"{point['accuracy']:{'+.2f' if difference else '.2f'}}".replace("-", "−")
@@ -26,14 +26,19 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=every)).encode(
         x=along(in_order({p["rewind"] for p in every})),
-        y=alt.Y("left:O", title="remaining weights", sort=order),
+        y=alt.Y("level:O", title=AXES["remaining"], sort=order),
     )
     # of square and text alike: the pointer over a square is mostly over its text
     filled = base.transform_filter("isValid(datum.accuracy)").encode(
-        tooltip=["left:O", "rewind:O", alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q"]
+        tooltip=[
+            alt.Tooltip("level:O", title=AXES["remaining"]),
+            "rewind:O",
+            alt.Tooltip("accuracy:Q", format=".2f"),
+            "seeds:Q",
+        ]
     )
     farthest = max(map(abs, values)) or 1.0
-    colour = alt.Color("accuracy:Q", title="points" if difference else "test accuracy (%)")
+    colour = alt.Color("accuracy:Q", title="percentage points" if difference else "test accuracy (%)")
     scale = (
         colour.scale(scheme="redblue", domain=[-farthest, farthest])  # nothing at the middle: as good as dense
         if difference
@@ -48,7 +53,9 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     )
     layers = [squares, text]
     if empty:
-        bare = base.transform_filter("!isValid(datum.accuracy)").encode(tooltip=["left:O", "rewind:O", "state:N"])
+        bare = base.transform_filter("!isValid(datum.accuracy)").encode(
+            tooltip=[alt.Tooltip("level:O", title=AXES["remaining"]), "rewind:O", "state:N"]
+        )
         layers += [bare.mark_rect(color="grey", opacity=0.15), bare.mark_text(color="grey").encode(text="state:N")]
     said = [f"dense network: {100 * mean(dense.values()):.2f} %"] if dense else []
     said += ["in brackets: how many seeds, where fewer"] if any(p["seeds"] < most for p in points) else []
@@ -57,8 +64,8 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     )
 
 
-def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the cells with a number (minus the dense runs where given), and those without one, with the reason."""
+def _squares(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the squares with a number (minus the dense runs where given), and those without, with the reason."""
     levels = grouped(
         [row for row in rows if row.density is not None or row.quantile is not None], lambda row: row.level
     )
@@ -69,12 +76,12 @@ def _cells(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[s
             continue
         done = [row for row in levels[level] if row.measured and row.density is not None]
         remaining = 100 * density_of(done or levels[level])
-        cell = {"left": left(level[0] if several else "", remaining), "rewind": k, "remaining": remaining}
+        square = {"level": level_name(level[0] if several else "", remaining), "rewind": k, "remaining": remaining}
         values = [100 * (top1(row) - (dense[row.seed] if dense else 0.0)) for row in found
                   if row.measured and (dense is None or row.seed in dense)]  # fmt: skip
         if values:
-            points.append(cell | {"accuracy": mean(values), "seeds": len(values)})
+            points.append(square | {"accuracy": mean(values), "seeds": len(values)})
         else:
             states = {row.state if row.state != "done" else "failed" for row in found}
-            empty.append(cell | {"state": next((one for one in ("failed", "skipped") if one in states), min(states))})
+            empty.append(square | {"state": next((one for one in ("failed", "skipped") if one in states), min(states))})
     return points, empty

@@ -5,9 +5,12 @@ page.html is its template: what stands where, titles and captions. Here is what 
 
 from __future__ import annotations
 
+import base64
 import json
 import platform
+import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,27 +19,23 @@ from sweep import files
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
-from sweep.graph.results import Results, Row
+from sweep.graph.results import Results, Row, in_csv
 from sweep.graph.state import cost_of, device_seconds, forecast
 from sweep.graph.training import Mask
 from sweep.hardware import UNKNOWN, version_of
-from sweep.progress import duration
 from sweep.report.bundle import bundle, inside_script
 from sweep.report.charts import specifications
 from sweep.report.curves import NAMES
 from sweep.report.findings import Findings
+from sweep.report.glossary import GLOSSARY
 from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DECIDED, DOUBTS, Verdict
-from sweep.report.words import chance
+from sweep.report.words import with_test
 
 OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
 MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
-TITLES = {
-    "mobilenet_v2": "MobileNetV2", "mobilenet_v2_small": "MobileNetV2 for small images", "resnet20": "ResNet-20",
-    "resnet56": "ResNet-56",
-}  # as papers write them  # fmt: skip
 VERSIONS = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -47,11 +46,8 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
     """Write the page of a sweep and return its path; of an unfinished one, what is there and what is missing."""
     from jinja2 import Environment, StrictUndefined
 
-    experiment, drawn, kinds = (
-        home.experiment,
-        specifications(home, found.rows),
-        grouped(found.states, lambda one: one.state),
-    )
+    experiment, kinds = home.experiment, grouped(found.states, lambda one: one.state)
+    drawn, notes = specifications(home, found.rows)
     masks = [mask for mask in made(home) if home.mask(mask).exists()]
     page = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -62,7 +58,11 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         found=found,
         shown=any(one.outcome in ("winning", "matching") for one in found.verdicts),
         decided=DECIDED,
+        contents=[],  # headings, filled in where they stand
+        glossary=GLOSSARY,
+        downloads=_downloads(home, found),
         drawn=drawn,
+        notes=notes,
         charts=inside_script(json.dumps(drawn)),
         bundle=bundle(),
         differences=differences(experiment),
@@ -75,7 +75,7 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         overlaps=_overlaps(home, masks[:MASKS]),
         left_out=f"Of the first {MASKS} of {len(masks)} masks." if len(masks) > MASKS else "",
         cost=_cost(found.results),
-        costs=[f"{one}." for one in (cost_of(home), forecast(home)) if one] + _speed(home),
+        costs=[f"{one}." for one in (_to_come(home), forecast(home)) if one] + _speed(home),
         failures=[
             {"training": one.task, "epochs done": str(one.epoch), "reason": one.note} for one in kinds.get("failed", ())
         ],
@@ -98,28 +98,58 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
 def _question(home: Home) -> str:
     model, data, prune = home.experiment.model, home.experiment.data, home.experiment.prune
     width = f" (width {model.width:g})" if model.width != 1 else ""
-    network = f"{TITLES.get(model.name, model.name)}{width} on {SOURCES[data.name].title}"
+    own = SOURCES[data.name].listed and data.path
+    network = f"{_title(model.name)}{width} on {Path(data.path).resolve().name if own else SOURCES[data.name].title}"
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
         return f"From which point on does the order of the data no longer matter to {network}?"
-    return f"Which sparse subnetworks of {network}, rewound to which point, train as well as the whole?"
+    return f"Which sparse subnetworks of {network}, rewound to which point, train as well as the dense network?"
+
+
+def _title(network: str) -> str:
+    """Return the name of a network as papers write it.
+
+    >>> [_title(name) for name in ("mobilenet_v2_small", "resnet20", "vgg11_bn")]
+    ['MobileNetV2 for small images', 'ResNet-20', 'VGG-11-BN']
+    """
+    said = re.sub(r"^(resnet|vgg)(?=[0-9])", lambda found: {"resnet": "ResNet-", "vgg": "VGG-"}[found[1]], network)
+    said = said.replace("mobilenet_v2", "MobileNetV2").replace("_bn", "-BN")
+    return said.replace("_small", " for small images").replace("_keras", " of keras.applications")
+
+
+def _downloads(home: Home, found: Findings) -> dict[str, str]:
+    """Return files as addresses that hold them, by name: the page needs no other file and no network."""
+    said = {"experiment": home.experiment.name, "answer": found.answer, "doubts": found.doubts,
+            "circumstances": found.circumstances, "rule": found.rule, "verdicts": list(map(asdict, found.verdicts)),
+            "results": list(map(asdict, found.rows))}  # fmt: skip
+    plain = json.loads(json.dumps(said), parse_constant=lambda _: None)  # what is no number is none in JSON
+    texts = {"results.csv": in_csv(found.rows), "findings.json": json.dumps(plain, indent=1),
+             "experiment.yaml": experiment_file.dump(home.experiment)}  # fmt: skip
+    kinds = {"csv": "text/csv", "json": "application/json", "yaml": "text/plain"}
+    return {
+        name: f"data:{kinds[name.rpartition('.')[2]]};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, text in texts.items()
+    }
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
 
 
 def _verdicts(found: list[Verdict]) -> Lines:
-    held = any(one.controls for one in found)
+    held, costs = (any(has(one) for one in found) for has in (lambda one: one.controls, lambda one: one.bytes))
     return _told_apart([
         {
             "method": one.method,
-            "remaining": f"{one.density:.2%}",
-            "rewind": one.rewind,
+            "weights remaining": f"{one.density:.2%}",
+            "sparsity": f"{1 - one.density:.2%}",
+            **({"multiply-adds": f"{one.macs:.2%}" if one.macs is not None else "–",
+                "size": f"{one.bytes / 1000:,.0f}\u00a0kB" if one.bytes is not None else "–"} if costs else {}),
+            "rewind point": one.rewind,
             "seeds": str(one.accuracy.seeds),
             "test accuracy": _unbroken(one.accuracy),
             "verdict": one.outcome,
-            "p, corrected": chance(one.p),
-            "against dense": _unbroken_reason(one),
-            **({"held against": ", ".join(one.controls) or "–"} if held else {}),
+            "p (test)": _unbroken(with_test(one)),
+            "against dense, percentage points": _unbroken_reason(one),
+            **({"held against": ", ".join(DOUBTS[kind] for kind in one.controls) or "–"} if held else {}),
         }
         for one in found
     ])  # fmt: skip
@@ -130,10 +160,10 @@ def _controls(found: list[Verdict]) -> Lines:
         {
             "control": DOUBTS[kind],
             "method": one.method,
-            "remaining": f"{one.density:.2%}",
+            "weights remaining": f"{one.density:.2%}",
             "ticket from": one.rewind,
             "seeds": str(gain.seeds),
-            "ticket above it, points": f"{100 * gain.mean:+.2f}",
+            "ticket above it, percentage points": f"{100 * gain.mean:+.2f}",
             "95 % interval": gain.interval or "–",
         }
         for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
@@ -154,10 +184,10 @@ def _other_ways(rows: list[Row]) -> Lines:
         out.append({
             "retraining": name,
             "method": level[0] or "not pruned",
-            "remaining": f"{density_of(group):.2%}",
+            "weights remaining": f"{density_of(group):.2%}",
             "seeds": str(len(group)),
             "test accuracy": _unbroken(estimate([top1(row) for row in group])),
-            "against dense, points": f"{100 * away.mean:+.2f} {away.interval}" if away else "–",
+            "against dense, percentage points": f"{100 * away.mean:+.2f} {away.interval}" if away else "–",
         })  # fmt: skip
     return _told_apart(out)
 
@@ -167,12 +197,12 @@ def _beside(home: Home, rows: list[Row]) -> Lines:
     return [
         {
             "training": NAMES[one.kind].format(k=one.rewind),
-            "remaining": f"{one.density:.2%}",
+            "weights remaining": f"{one.density:.2%}",
             "ours, median (seeds)": f"{median(one.ours):.2%} ({len(one.ours)})",
             "published (range)": (
                 f"{one.published.median:.2%} ({one.published.least:.2%} to {one.published.greatest:.2%})"
             ),
-            "points": f"{100 * one.deviation:+.2f}",
+            "difference, percentage points": f"{100 * one.deviation:+.2f}",
             "their range": one.place,
         }
         for one in beside(home.experiment, rows)
@@ -183,7 +213,7 @@ def _overlaps(home: Home, masks: list[Mask]) -> Lines:
     return [
         {
             "masks that differ in": one.differ,
-            "remaining": f"{one.density:.2%}",
+            "weights remaining": f"{one.density:.2%}",
             "pairs": str(one.pairs),
             "shared": f"{one.shared:.1%}",
             "by chance, counts per kernel": f"{one.chance_in_kernels:.1%}",
@@ -194,17 +224,41 @@ def _overlaps(home: Home, masks: list[Mask]) -> Lines:
 
 
 def _cost(results: Results) -> Lines:
-    """Device-hours by kind."""
-    hardware = "/".join(sorted({result.get("hardware", "device") for result in results.values()}))
-    out = []
-    for kind, trainings in grouped(results, lambda one: one.kind).items():
-        seconds = sum(device_seconds(results[one]) for one in trainings)
-        out.append({"trainings": kind, "number": str(len(trainings)), "device time": duration(seconds),
-                    f"{hardware}-hours": f"{seconds / 3600:.3g}"})  # fmt: skip
-    return out
+    """Return GPU-hours or core-hours by kind of training, and their sum."""
+    hardware = " and ".join(sorted({result.get("hardware", "device") for result in results.values()}))
+    kinds = {**grouped(results, lambda one: one.kind), "all": list(results)} if results else {}
+    return [
+        {"trainings": kind, "number": str(len(trainings)), **_hours([results[one] for one in trainings], hardware)}
+        for kind, trainings in kinds.items()
+    ]
+
+
+def _hours(results: list[dict[str, Any]], hardware: str) -> dict[str, str]:
+    """Return the hours that results took, by what they are hours of."""
+    if all("cores" in result for result in results):
+        hours = sum(result["cores"] * result.get("seconds", 0.0) for result in results) / 3600
+        return {f"core-hours ({hardware})": _digits(hours)}
+    unit = "hours" if " cores " in hardware else "GPU-hours"  # of a CPU, an earlier version did not say how many cores
+    return {f"{unit} ({hardware})": _digits(sum(map(device_seconds, results)) / 3600)}
+
+
+def _digits(number: float) -> str:
+    """
+    >>> [_digits(number) for number in (0.03861, 1.234, 12.34, 4321.0)]
+    ['0.039', '1.2', '12', '4,321']
+    """
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}"
 
 
 # Sentences ----------------------------------------------------------------------------------------------------------
+
+
+def _to_come(home: Home) -> str:
+    """Return what missing trainings are predicted to take, and at a price what all cost; empty without either."""
+    cost = cost_of(home)
+    said = [f"{_digits(cost.to_come)} device-hours remaining"] if cost.to_come else []
+    said += [f"{cost.price * cost.spent:,.2f} spent at {cost.price:g} per hour"] if cost.price else []
+    return ", ".join(said)
 
 
 def _speed(home: Home) -> list[str]:
@@ -241,7 +295,11 @@ def _unbroken(figure: Estimate | str) -> str:
 
 def _unbroken_reason(one: Verdict) -> str:
     """Return a verdict's reason with its figures kept on one line; a sentence (why it failed) may break."""
-    figures, *why = one.reason.split("; ") if one.difference and one.outcome != "failed" else ("", one.reason)
+    figures, *why = (
+        one.reason.replace(" percentage points", "").split("; ")
+        if one.difference and one.outcome != "failed"
+        else ("", one.reason)
+    )
     return "; ".join(filter(None, (_unbroken(figures), *why)))
 
 

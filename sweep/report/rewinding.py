@@ -7,12 +7,12 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import across, along, averaged, densest_first, headed, intervals, lacking, left
+from sweep.report.curves import AXES, across, along, averaged, densest_first, headed, intervals, lacking, level_name
 from sweep.report.intervals import Estimate, accuracies, asked, density_of, grouped, minus, paired
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
-    """Test accuracy against the rewind point, a line per density; nothing where there is one point."""
+    """Return the chart of test accuracy against the rewind point, a line per density; None where there is one point."""
     import altair as alt
 
     points = averaged(tickets, dense)
@@ -20,13 +20,18 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
     if len(order) < 2:
         return None
     for point in points:
-        point["left"] = left(point["method"], point["remaining"])
+        point["level"] = level_name(point["method"], point["remaining"])
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=along(order), color=alt.Color("left:N", title="remaining", sort=densest_first(points))
+        x=along(order), color=alt.Color("level:N", title=AXES["remaining"], sort=densest_first(points))
     )
     lines = base.mark_line(point={"size": 45, "filled": True}).encode(
         y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
-        tooltip=["left:N", "rewind:O", alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"],
+        tooltip=[
+            alt.Tooltip("level:N", title=AXES["remaining"]),
+            "rewind:O",
+            alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
+            "seeds:Q",
+        ],
     )
     hollow, below = lacking(base, points, len(dense))
     layers = [lines, *hollow, *(across(list(dense.values())) if dense else [])]
@@ -49,7 +54,7 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
 
 
 def gains(tickets: list[Row], title: str = "") -> Any:
-    """What rewinding to a later point gains over the earliest, a colour per density."""
+    """Return the chart of what a later rewind point gains over the earliest, a colour per density; None without any."""
     import altair as alt
 
     measured = [row for row in tickets if row.measured]
@@ -58,7 +63,7 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
         density = 100 * density_of([row for row in measured if row.level == level])
-        point = {"left": left(level[0] if several else "", density), "rewind": k,
+        point = {"level": level_name(level[0] if several else "", density), "rewind": k,
                  "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
         if gain.low is not None and gain.high is not None:
             point |= {"low": 100 * gain.low, "high": 100 * gain.high}
@@ -68,12 +73,17 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     lefts = densest_first(points)
     base = alt.Chart(alt.Data(values=points)).encode(
         x=along(order[1:]),
-        xOffset=alt.XOffset("left:N", sort=lefts),
-        color=alt.Color("left:N", title="remaining", sort=lefts),
+        xOffset=alt.XOffset("level:N", sort=lefts),
+        color=alt.Color("level:N", title=AXES["remaining"], sort=lefts),
     )
     dots = base.mark_point(filled=True, size=60).encode(
-        y=alt.Y("gain:Q", title=f"points above the ticket from {order[0]}"),
-        tooltip=["left:N", "rewind:O", alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"],
+        y=alt.Y("gain:Q", title=f"percentage points above the ticket from {order[0]}"),
+        tooltip=[
+            alt.Tooltip("level:N", title=AXES["remaining"]),
+            "rewind:O",
+            alt.Tooltip("gain:Q", format="+.2f"),
+            "seeds:Q",
+        ],
     )
     nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
     return alt.layer(nothing, *intervals(base, points), dots).properties(width=520, height=300, title=title)

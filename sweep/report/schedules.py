@@ -25,7 +25,7 @@ def other_schedule(home: Home) -> list[Row]:
             same = {training.seed for training in other.graph.dense if training.name in ours}
             if same and schedule(other.experiment) != schedule(home.experiment):
                 out |= {
-                    row.training: row for row in collect(other, costs=False)
+                    row.training: row for row in collect(other)
                     if row.kind == "ticket" and row.measured and row.seed in same and row.method in methods
                     and row.rewind in points
                 }  # fmt: skip

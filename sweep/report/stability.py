@@ -10,11 +10,12 @@ from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import along
 
-STABLE = 2.0  # points of error: under it two trainings end in one valley (Frankle et al. 2020)
+STABLE = 2.0  # percentage points of error: under it two trainings end in one valley (Frankle et al. 2020)
 
 
 def whose(row: Row) -> str:
-    """
+    """Return whose instability a row is.
+
     >>> whose(Row("", "instability", 0, "0")), whose(Row("", "instability", 0, "0", method="lamp", quantile=0.8))
     ('dense network', 'ticket of lamp q0.8')
     """
@@ -22,7 +23,7 @@ def whose(row: Row) -> str:
 
 
 def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
-    """Points of error of every seed, by whose it is and by rewind point; the dense network first."""
+    """Return percentage points of error of every seed, by whose it is and by rewind point; the dense network first."""
     groups: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: bool(row.method)):
         if row.instability is not None:
@@ -38,15 +39,15 @@ def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
         # the first from which on all are
         stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
         lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
-        means = f"under {STABLE:g} points of error between two trainings that see the data in other orders; "
+        means = f"under {STABLE:g} percentage points of error between two trainings that see the data in other orders; "
         each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
         said.append(f"The {who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
     return " ".join(said)
 
 
 def instabilities(rows: Iterable[Row], title: str = "") -> Any:
-    """Instability against the point the two children began from, a line for the dense network and each ticket; nothing
-    where none was measured."""
+    """Return the chart of instability against the point the two children began from, a line for the dense network and
+    each ticket; None where none was measured."""
     import altair as alt
 
     lines = _measured(rows)
@@ -59,7 +60,7 @@ def instabilities(rows: Iterable[Row], title: str = "") -> Any:
     ]  # fmt: skip
     base = alt.Chart(alt.Data(values=points)).encode(
         x=along(order, "point:O", "point the children begin from"),
-        y=alt.Y("instability:Q", title="instability (points of error)"),
+        y=alt.Y("instability:Q", title="instability (percentage points of error)"),
         color=alt.Color("line:N", title=None),
         tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
     )  # fmt: skip

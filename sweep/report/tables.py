@@ -13,7 +13,7 @@ def latex(found: list[Verdict], caption: str) -> str:
         rf"\caption{{{_plain(caption)}}}",
         r"\begin{tabular}{rrrll}",
         r"\toprule",
-        r"remaining & rewind & seeds & test accuracy (\%) & verdict \\",
+        r"weights remaining & rewind & seeds & test accuracy (\%) & verdict \\",
         r"\midrule",
         *(
             rf"{100 * one.density:.2f}\,\% & {one.rewind} & {one.accuracy.seeds} & {_number(one.accuracy)} & "

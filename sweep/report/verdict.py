@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from sweep.report.intervals import (
 )
 from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
-MARGIN = 0.005  # half a point of accuracy
+MARGIN = 0.005  # half a percentage point of accuracy
 SPREAD = 0.0025  # of the differences of a ticket, assumed before any was measured
 # Learning-rate rewinding and fine-tuning keep the trained weights: other ways to a sparse network, no doubt about this.
 DOUBTS = {kind: control.doubt for kind, control in CONTROLS.items()}
@@ -51,35 +52,43 @@ class Verdict:
     lacking: tuple[str, ...]  # controls that were planned and are not there in enough seeds
     outcome: str  # one of OUTCOMES
     reason: str
-    p: float | None  # of what DECIDED names, after Holm's correction; None: too few seeds, or failed
+    p: float | None  # of what was `tested`, after Holm's correction; None: too few seeds, or failed
     data: str = ""  # trained and tested on
     found_on: str = ""  # data that its masks were found on
+    macs: float | None = None  # share of the multiply-adds remaining, mean over seeds; None: masks are not there
+    bytes: float | None = None  # size of its weights, mean over seeds
+
+    @property
+    def tested(self) -> str:
+        """The claim that p belongs to: a key of DECIDED."""
+        return {"worse": "worse", "matching": "matches", "undecided": "matches"}.get(self.outcome, "wins")
 
 
 OUTCOMES = {
-    "winning": "trains as well as the whole network, and better than its controls",
-    "matching": "trains as well as the whole network; not compared with controls",
-    "control not beaten": "trains as well as the whole network; not shown to be better than a control",
-    "worse": "worse than the whole network by more than the margin",
+    "winning": "trains as well as the dense network, and better than its controls",
+    "matching": "trains as well as the dense network; not compared with controls",
+    "control not beaten": "trains as well as the dense network; not shown to be better than a control",
+    "worse": "worse than the dense network by more than the margin",
     "undecided": "neither is shown: more seeds would tell",
-    "one seed": "nothing can be said about spread",
-    "failed": "a training of it failed, diverged or was skipped because its mask cuts the network through",
+    "one seed": "no significance test",
+    "failed": "a training of it failed, diverged or was skipped because of a fully pruned layer",
     "unknown": "no dense run to compare with",
 }
 DECIDED = (
-    'p, corrected: for "worse", that it is worse; for "matching" and "undecided", that it matches the dense network; '
-    "otherwise that it wins."
+    "p: one-sided t tests of differences paired by seed, with Holm's correction for the number of tickets. "
+    "matches: not worse than the dense network by more than the margin; worse: worse by more than the margin; "
+    "wins: matches, and better than every control (the largest p of these counts)."
 )
 
 
 def rule(margin: float = MARGIN) -> str:
     """The rule in three sentences, to be printed with every verdict."""
     return (
-        f"A ticket wins when it is not worse than the dense network by more than {100 * margin:g} points and better "
-        "than each of its controls at the same mask, by t tests of the differences paired by seed whose variance is "
-        f"pooled with tickets of neighbouring densities. Both must hold at {100 * LEVEL:g} % after Holm's correction "
-        f"for the number of tickets, with {SEEDS} seeds or more. A ticket that failed, diverged or collapsed in any "
-        "seed does not win, and accuracy is that of the last epoch on the test split."
+        f"A ticket wins when it is not worse than the dense network by more than {100 * margin:g} percentage points "
+        "and better than each of its controls at the same mask, by t tests of the differences paired by seed whose "
+        f"variance is pooled with tickets of neighbouring densities. Both must hold at {100 * LEVEL:g} % after Holm's "
+        f"correction for the number of tickets, with {SEEDS} seeds or more. A ticket that failed, diverged or has a "
+        "fully pruned layer in any seed does not win, and accuracy is that of the last epoch on the test split."
     )
 
 
@@ -109,7 +118,7 @@ class _Held:
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     """Return a verdict for every level and rewind point with a finished or failed ticket; most weights first."""
     if not 0 <= margin <= 1:
-        raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a point)")
+        raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a percentage point)")
     rows = list(rows)
     tickets, to_come = _tickets(rows)
 
@@ -140,7 +149,8 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
         out.append(
             Verdict(*ticket.level, density_of(ticket.rows), ticket.rewind, accuracy, difference, controls,
                     tuple(lacking), outcome, _reason(ticket, difference, outcome, unbeaten), p,
-                    ticket.rows[0].data, ticket.rows[0].found_on)
+                    ticket.rows[0].data, ticket.rows[0].found_on,
+                    *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
     return sorted(
@@ -157,7 +167,7 @@ def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
         beside: dict[str, list[Row]] = {}
         for kind in DOUBTS:
             others = [controls.get((kind, row.mask, *level[1:], _beside(kind, rewind), row.seed)) for row in found]
-            # one that is cut through is nothing to compare with
+            # one with a fully pruned layer is nothing to compare with
             if there := [other for other in others if other is not None and other.state != "skipped"]:
                 beside[kind] = there
         if any(row.measured or row.lost for row in found):
@@ -211,19 +221,26 @@ def _outcome(
     return "control not beaten" if held and all(one.enough for one in held.values()) else "matching"
 
 
+def _mean_of(rows: Iterable[Row], column: str) -> float | None:
+    """Return the mean over the rows that have a number in this column, or None."""
+    known = [getattr(row, column) for row in rows if getattr(row, column) is not None]
+    return mean(known) if known else None
+
+
 def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten: Sequence[str]) -> str:
     if outcome == "failed":
         return "; ".join(sorted({row.reason or row.state for row in ticket.rows if row.lost}))[:300]
     if difference is None:
         return OUTCOMES["unknown"]
-    said = f"{100 * difference.mean:+.2f} points {difference.interval}".rstrip()
+    said = f"{100 * difference.mean:+.2f} percentage points {difference.interval}".rstrip()
     if outcome != "control not beaten":
         return said
     return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in unbeaten)}"
 
 
-def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
-    """What the seeds of a sweep can show at all; before anything was measured, with an assumed spread."""
+def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
+    """Return what the seeds and the test images of a sweep can show at all; before anything was measured, with an
+    assumed spread. Of the spread between seeds and that by the choice of test images, the larger counts."""
     rows = list(rows)
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
     count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
@@ -232,14 +249,23 @@ def power(rows: Iterable[Row], margin: float = MARGIN) -> str:
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
     deviation = measured or SPREAD
     said = (
-        f"Standard deviation of the differences: {100 * deviation:.2f} percentage points "
-        f"({'measured' if measured else 'assumed'}). "
+        f"Standard deviation of the differences: {100 * deviation:.2f} percentage points between seeds "
+        f"({'measured' if measured else 'assumed'})"
     )
+    if images and dense:
+        sampled = statistics.by_images(mean(dense.values()), images)
+        said += f", {100 * sampled:.2f} by the choice of {images:,} test images; the larger counts"
+        deviation = max(deviation, sampled)
+    said += ". "
     if seeds < SEEDS:
         said += f"{'One seed' if seeds == 1 else f'{seeds} seeds'}: no significance test. "
     else:
         least = statistics.smallest_margin(deviation, seeds, count)
         said += f"{seeds} seeds and {count} tickets detect a loss of {100 * least:.2f} percentage points (80 % power). "
-    seeds = statistics.seeds_for(margin, deviation, count)
-    needed = seeds if seeds < statistics.MANY else f"{seeds} or more"
-    return said + f"To detect {100 * margin:g} percentage points, {needed} seeds are needed."
+    needed = statistics.seeds_for(margin, deviation, count)
+    if needed < statistics.MANY:
+        return said + f"{needed} seeds are needed to detect {100 * margin:g} percentage points."
+    return (
+        said
+        + f"Not even {needed} seeds detect {100 * margin:g} percentage points{' on so few images' if images else ''}."
+    )

@@ -12,17 +12,24 @@ from sweep.graph.results import Row
 from sweep.report.intervals import density_of, grouped, top1
 from sweep.report.rewinding import gained
 from sweep.report.stability import stability
+from sweep.report.statistics import by_images
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict
 
 
 def chance(p: float | None) -> str:
-    """
+    """Return a p-value as it is printed.
+
     >>> chance(0.0212), chance(0.00004), chance(1.0), chance(None)
     ('0.021', '< 0.001', '1', '–')
     """
     if p is None:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.9995 else "1"
+
+
+def with_test(one: Verdict) -> str:
+    """Return the p-value of a verdict with the test that it belongs to, such as "0.021 (worse)"; a dash without one."""
+    return chance(one.p) + (f" ({one.tested})" if one.p is not None else "")
 
 
 OTHERS = {  # how tickets that do not win are counted
@@ -36,7 +43,7 @@ OTHERS = {  # how tickets that do not win are counted
 
 
 def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
-    """The sweep's answer in one or two sentences."""
+    """Return the sweep's answer in one or two sentences."""
     if not found:
         return "No ticket is trained yet."
     winning = [v for v in found if v.outcome == "winning"]
@@ -51,15 +58,15 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
         )
     counts = Counter(v.outcome for v in found)
     if max(v.accuracy.seeds for v in found) == 1:
-        said = "Nothing can be said about spread from one seed."
+        said = "One seed: no significance test."
         if counts["failed"]:
-            said += f" {counts['failed']} of {len(found)} tickets failed or were cut through by their mask."
+            said += f" {counts['failed']} of {len(found)} tickets failed or have a fully pruned layer."
         close = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
         if close:
             least = min(close, key=lambda v: v.density)
             said += (
-                f" The sparsest ticket within {100 * margin:g} points of its dense run keeps {least.density:.1%} of "
-                f"the prunable weights (rewound to {least.rewind})."
+                f" The sparsest ticket within {100 * margin:g} percentage points of its dense run keeps "
+                f"{least.density:.1%} of the prunable weights (rewound to {least.rewind})."
             )
         return said
     controlled = any(v.controls or v.lacking for v in found)
@@ -107,7 +114,8 @@ def beaten(found: Sequence[Verdict]) -> str:
     v, kind, one = lost[0]
     return (
         f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
-        f"{DOUBTS[kind]} at {v.density:.1%} left, beside the ticket from {v.rewind}, by {-100 * one.mean:.2f} points."
+        f"{DOUBTS[kind]} at {v.density:.1%} of weights remaining, beside the ticket from {v.rewind}, by "
+        f"{-100 * one.mean:.2f} percentage points."
     )
 
 
@@ -126,31 +134,34 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
         gain = gains[last]
         of = f"{level[0]} tickets" if several else "tickets"
         side = "above" if gain.mean >= 0 else "below"
-        end = f"end {100 * abs(gain.mean):.2f} points {side} those from {first}"
-        said = f"At {density_of(found):.1%} left, {of} from {last} {end}"
+        end = f"end {100 * abs(gain.mean):.2f} percentage points {side} those from {first}"
+        said = f"At {density_of(found):.1%} of weights remaining, {of} from {last} {end}"
         if gain.interval:
             return f"{said} {gain.interval} over {gain.seeds} seeds."
         known = ""
         if images:
             reached = mean(top1(row) for row in found if row.rewind in (first, last))
-            small = 100 * abs(gain.mean) < by_chance(reached, images)
+            small = abs(gain.mean) < 1.96 * by_images(reached, images)
             known = ", which may be chance" if small else ", more than the choice of test images explains"
         seeds = "one seed" if gain.seeds == 1 else f"{gain.seeds} seeds, beside what failed"
         return f"{said} ({seeds}{known})."
     return ""
 
 
-def by_chance(accuracy: float, images: int) -> float:
-    """Accuracies p of two trainings on n images each differ by more than 1.96 √(2 p (1 − p) / n) in one case of
-    twenty by the choice of images alone, if their errors have nothing in common; in points."""
-    return 100 * 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / images)
+def near_chance(accuracy: float, images: int, classes: int) -> str:
+    """Return a warning if a dense network has hardly learned: a tenth of the way from chance to 100 % or less, or no
+    more than the choice of test images explains; empty otherwise.
 
-
-def noise(accuracy: float, images: int) -> str:
+    >>> near_chance(0.12, 10_000, 10)
+    'The dense network is near chance: 12.00 % on test images, 10.00 % by guessing one of 10 classes. Train it first.'
+    >>> near_chance(0.92, 10_000, 10), near_chance(0.7, 15, 2)[:33]
+    ('', 'The dense network is near chance:')
     """
-    >>> noise(0.97, 359)
-    'One of the 359 test images is 0.28 points; between two single trainings, less than 2.5 points may be chance.'
-    """
-    points = by_chance(accuracy, images)
-    chance = f"; between two single trainings, less than {points:.2g} points may be chance" if points else ""
-    return f"One of the {images:,} test images is {100 / images:.2g} points{chance}."
+    guessed = 1 / classes
+    noise = 1.96 * math.sqrt(guessed * (1 - guessed) / images) if images else 0.0
+    if accuracy > guessed + max(noise, 0.1 * (1 - guessed)):
+        return ""
+    return (
+        f"The dense network is near chance: {100 * accuracy:.2f} % on test images, {100 * guessed:.2f} % by guessing "
+        f"one of {classes:,} classes. Train it first."
+    )

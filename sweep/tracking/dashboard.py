@@ -17,7 +17,7 @@ from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.tracking.runs import hindrance
 
-FIGURES = ["accuracy", "heatmap", "differences", "rewinds", "gains", "instability"]  # of the report
+FIGURES = ["accuracy", "multiply_adds", "heatmap", "differences", "rewinds", "gains", "instability"]  # of the report
 LEARNING = ("validation_top1", "train_top1", "validation_top5", "validation_loss", "train_loss", "learning_rate")
 SPEED = {"images_per_second": "images per second", "data_wait_share": "share of the time spent waiting for data",
          "gpu_busy_share": "share of the time the GPU was busy"}  # fmt: skip

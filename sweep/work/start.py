@@ -84,6 +84,7 @@ def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[
         "fingerprint": inputs.fingerprint,
         "runs": inputs.runs,
         "test_images": len(program.dataset.test),
+        **({"cores": program.devices.cores} if program.devices.cores else {}),
         **circumstances(),
     }
     lines = [line for line in metrics if "trainings_on_gpu" in line]

@@ -120,8 +120,8 @@ def test_masks_of_seeds_share_what_they_share_and_what_chance_would_is_said(two_
 def test_the_page_tells_chance_and_circumstances(two_seeds):
     write_report(two_seeds)
     page = re.sub(r"<script.*?</script>", "", (two_seeds.report / "report.html").read_text(), flags=re.DOTALL)
-    assert "One of the 359 test images is 0.28 points" in page and "less than 2.5 points may be chance" in page
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", page.partition("<h2>What masks share</h2>")[2])
+    assert "One of the 359 test images is 0.28 percentage points" in page
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", page.partition('<h2 id="masks">What masks share</h2>')[2])
     assert cells[:3] == ["seed", "50.00%", "1"]
     assert "Trained 2026-01-02 on" in page and "commit abc1234" in page
 

@@ -116,7 +116,9 @@ def test_a_control_far_below_does_not_press_the_tickets_together():
     low = [row("random", top1, density=left, quantile=1 - left) for top1, left in ((0.1, 0.02), (0.6, 0.1))]
     far = curves(averaged([*tickets, *low], {}), [0.93], "title").to_dict()
     assert far["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 72.0 and far["layer"][0]["mark"]["clip"]
-    assert far["title"]["subtitle"] == ["off scale: random mask, from 0: 10.0 to 60.0 % with 2 to 10 % left"]
+    assert far["title"]["subtitle"] == [
+        "off scale (▼): random mask, from 0: 10.0 to 60.0 % at 2 to 10 % of weights remaining"
+    ]
     lower = curves(averaged([*tickets, *low], {}), [0.7], "title").to_dict()  # the dense network stays in sight
     assert lower["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 48.0
 
@@ -130,7 +132,7 @@ def test_a_point_that_lacks_seeds_is_white_inside():
     assert chart["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
     assert all(one["mark"]["type"] != "circle" for one in curves(averaged(whole, dense), [], "").to_dict()["layer"])
     below = averaged([*whole, row("random", top1=0.1, quantile=0.9, density=0.1)], dense)  # none of it is to be seen
-    assert [text.split(":")[0] for text in curves(below, [], "").to_dict()["title"]["subtitle"]] == ["off scale"]
+    assert [text.split(":")[0] for text in curves(below, [], "").to_dict()["title"]["subtitle"]] == ["off scale (▼)"]
     two = [row(seed=i, rewind=k) for i in range(2) for k in ("0", "2ep")]  # nowhere are all seeds of the dense network
     for chart in (curves(averaged(two, dense), [0.9] * 3, ""), accuracy(two, dense)):
         assert chart.to_dict()["title"]["subtitle"] == ["white inside: fewer than 3 seeds"]
@@ -181,11 +183,11 @@ def test_a_level_is_one_row_of_the_heat_map_whatever_its_density_came_out_as():
         row(quantile=0.875, density=0.177),
         row(quantile=0.875, density=None, top1=None, rewind="2ep", state="waiting"),
     ]
-    (left,) = {one["left"] for one in heat_map(pattern, {}, "").to_dict()["data"]["values"]}
+    (left,) = {one["level"] for one in heat_map(pattern, {}, "").to_dict()["data"]["values"]}
     assert left == "17.7 %"
     seeds = [row(seed=i, quantile=None, threshold=0.1, density=d) for i, d in enumerate((0.101, 0.103, 0.099))]
     (cell,) = heat_map(seeds, {}, "").to_dict()["data"]["values"]
-    assert (cell["left"], cell["seeds"]) == ("10.1 %", 3)
+    assert (cell["level"], cell["seeds"]) == ("10.1 %", 3)
     gained = [
         *seeds,
         *(row(seed=i, quantile=None, threshold=0.1, density=0.1, rewind="2ep", top1=0.6) for i in range(3)),

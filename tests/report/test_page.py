@@ -70,12 +70,12 @@ def test_the_page_holds_everything_and_asks_nothing_of_anyone(swept):
     asked = re.findall(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//[^"\'\s>]+', page)
     assert asked == []
     text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-    for heading in ("Accuracy and remaining weights", "Accuracy and rewind point", "Every ticket", "Verdicts",
+    for heading in ("Accuracy and weights remaining", "Accuracy and rewind point", "Every ticket", "Verdicts",
                     "What a later rewind point gains",
-                    "Every ticket, against the dense network", "Learning curves", "What is left of every kernel",
+                    "Every ticket, against the dense network", "Learning curves", "Weights remaining per layer",
                     "Cost", "Failures", "Reproduce"):  # fmt: skip
-        assert f"<h2>{heading}</h2>" in text
-    assert "Nothing can be said about spread from one seed" in text and "A ticket wins when" in text
+        assert f">{heading}</h2>" in text and f">{heading}</a>" in text
+    assert "One seed: no significance test." in text and "A ticket wins when" in text
     assert "1 of 161 trainings failed." in text and "Unfinished: 1 of 161 trainings are missing (1 waiting)" in text
     assert "loss is nan in epoch 3, &lt;/script&gt; step 2 of 9" in text
     assert "quantiles:" in text and "tensorflow 2.21" in text

@@ -14,7 +14,7 @@ from sweep.graph.results import Row, collect
 from sweep.report.intervals import estimate
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
-from sweep.report.words import answer, beaten, later
+from sweep.report.words import answer, beaten, later, with_test
 from tests import synthetic
 
 
@@ -103,8 +103,8 @@ def test_the_headline_names_the_controls_and_says_where_one_did_better():
     assert "1 of 1 tickets win, held against fresh initialization." in answer(found) and beaten(found) == ""
     found = verdicts([*DENSE, *winner, *fresh, *rows("shuffled", [0.92, 0.92, 0.92])])
     assert beaten(found) == (
-        "In 1 of 2 comparisons a control did better than its ticket: most of all the shuffled mask at 20.0% left, "
-        "beside the ticket from 0, by 1.87 points."
+        "In 1 of 2 comparisons a control did better than its ticket: most of all the shuffled mask at 20.0% of "
+        "weights remaining, beside the ticket from 0, by 1.87 percentage points."
     )
 
 
@@ -139,15 +139,16 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     one = [*rows("ticket", [0.90]), *rows("ticket", [0.91], k=2), *rows("ticket", [0.5], quantile=0.5, density=0.5)]
     assert (
         later(one, 359)
-        == "At 20.0% left, tickets from 2ep end 1.00 points above those from 0 (one seed, which may be chance)."
+        == "At 20.0% of weights remaining, tickets from 2ep end 1.00 percentage points above those from 0 (one seed, "
+        "which may be chance)."
     )
     assert "more than the choice of test images explains" in later(one, 10_000)
     assert later(one).endswith("those from 0 (one seed).")
     three = [*rows("ticket", [0.90, 0.80, 0.70]), *rows("ticket", [0.91, 0.82, 0.73], k=2)]
-    assert later(three, 10_000).endswith("end 2.00 points above those from 0 [-0.48, +4.48] over 3 seeds.")
+    assert later(three, 10_000).endswith("end 2.00 percentage points above those from 0 [-0.48, +4.48] over 3 seeds.")
     assert "tickets from 2ep end 2.00" in later([*three, *rows("ticket", [0.99], k=5)])  # one seed says less than three
     back = [*rows("ticket", [0.91]), *rows("ticket", [0.90], k=2)]
-    assert "from 2ep end 1.00 points below those from 0" in later(back)
+    assert "from 2ep end 1.00 percentage points below those from 0" in later(back)
     failed = [replace(one, seed=3, test_top1=None, state="failed") for one in rows("ticket", [None], k=2)]
     assert later([*three, *failed]).endswith("those from 0 (3 seeds, beside what failed).")
     assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
@@ -258,11 +259,29 @@ def test_many_tickets_are_held_to_more_than_one_is():
 
 def test_what_the_seeds_can_show_is_said_before_and_after():
     before = power([*rows("dense", [None, None, None]), *rows("ticket", [None, None, None])])
-    assert "0.25 percentage points (assumed)" in before and "3 seeds and 1 tickets detect a loss of" in before
+    assert "0.25 percentage points between seeds (assumed)" in before
+    assert "3 seeds and 1 tickets detect a loss of" in before
     after = power([*DENSE, *rows("ticket", [0.890, 0.902, 0.901])])
     assert "(measured)" in after and "seeds are needed" in after
     assert power(DENSE) == ""
     assert "One seed: no significance test" in power([*rows("dense", [0.9]), *rows("ticket", [0.9])])
+
+
+def test_of_seeds_and_test_images_the_larger_uncertainty_counts():
+    """Fifteen images: √(2 · 0.854 · 0.146 / 15), so that no number of seeds is promised for half a percentage point."""
+    sweep = [*DENSE, *rows("ticket", [0.890, 0.902, 0.901])]
+    few, many = power(sweep, images=15), power(sweep, images=10**7)
+    assert "12.90 by the choice of 15 test images; the larger counts" in few and few.endswith(
+        "Not even 1000 seeds detect 0.5 percentage points on so few images."
+    )
+    assert many.partition(". ")[2] == power(sweep).partition(". ")[2], "of enough images the seeds alone count"
+
+
+def test_every_p_says_its_test():
+    worse, matching = (verdicts([*DENSE, *rows("ticket", top1)])[0] for top1 in ([0.8] * 3, [0.9, 0.902, 0.901]))
+    won = verdicts([*DENSE, *rows("ticket", [0.9, 0.902, 0.901]), *rows("fresh", [0.8] * 3)])[0]
+    assert [with_test(one).split(" ")[-1] for one in (worse, matching, won)] == ["(worse)", "(matches)", "(wins)"]
+    assert with_test(verdicts([*rows("dense", [0.9]), *rows("ticket", [0.9])])[0]) == "–"
 
 
 def test_ties_match_the_dense_network_and_do_not_beat_a_control():
@@ -280,7 +299,7 @@ def test_seeds_are_compared_in_pairs():
 def test_with_one_seed_nothing_is_said_about_spread():
     found = verdicts([*rows("dense", [0.9]), *rows("ticket", [0.899])])
     assert found[0].outcome == "one seed" and found[0].accuracy.half is None
-    assert "Nothing can be said about spread from one seed" in answer(found)
+    assert "One seed: no significance test." in answer(found)
     assert "keeps 20.0% of the prunable weights" in answer(found)
 
 
@@ -320,7 +339,7 @@ def test_the_answer_names_the_sparsest_winner():
 
 
 def test_the_rule_states_its_margin():
-    assert "more than 0.5 points" in rule() and "more than 2 points" in rule(0.02)
+    assert "more than 0.5 percentage points" in rule() and "more than 2 percentage points" in rule(0.02)
 
 
 def test_the_latex_table_has_a_line_for_every_verdict_and_no_raw_percent_signs():

@@ -108,14 +108,14 @@ def test_the_report_says_what_the_page_says_and_shows_the_views_of_the_workspace
     ticket = synthetic.tickets(made)[0]
     synthetic.finish(made, ticket, 0.895, density=0.5, kept=1, prunable=2, threshold=0.1)
     words = in_markdown(findings(made))
-    for said in ("Nothing can be said about spread from one seed.", "Dense network: 90.00% over 1 seed.",
+    for said in ("One seed: no significance test.", "Dense network: 90.00% over 1 seed.",
                  "Unfinished: 3 of 5 trainings are missing", "| 50.00% | 0 | 1 | 89.50% |"):  # fmt: skip
         assert said in words
     path, url = dashboard.publish_report(made, words)
     spec = json.loads(path.read_text())["spec"]
     Spec.model_validate(spec)
     said = json.dumps(spec)
-    for name in ("Nothing can be said about spread", "config:density.value", "summary:test_top1", "heatmap",
+    for name in ("One seed: no significance test", "config:density.value", "summary:test_top1", "heatmap",
                  "validation_loss", "Learning curves"):  # fmt: skip
         assert name in said
     assert url == ""
