@@ -71,12 +71,12 @@ class Ready:
         except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
             return training.epochs  # which is no reason to leave the others
 
-    def _skipped(self, name: str) -> bool:
-        """Whether its mask cuts the network through."""
+    def _skipped(self, name: str) -> str:
+        """Return why a training was skipped: a layer is fully pruned; empty where it was not."""
         try:
-            return bool(self.home.skipped(self.waiting[name]))
+            return self.home.skipped(self.waiting[name])
         except (Refused, OSError):  # as above
-            return False
+            return ""
 
     def again(self, task: str, why: str = "") -> None:
         """Hand a task out once more, a little later: its process died, or another one has it. `why` is said once."""
@@ -91,14 +91,16 @@ class Ready:
         """Take a task that was handed out as ended, and say so. What needs one that failed is not to come, but from a
         point it has."""
         name = self.home.training(task).name
-        if failure or self._skipped(name):  # what it did not train is not to come
+        skipped = self._skipped(name)
+        if failure or skipped:  # what it did not train is not to come
             self._epochs[name] -= min(self._left(name), self._epochs[name])
         del self.waiting[name]
         if failure:
             self.failures.append(failure)
             self._drop({name})
         if not self.quiet:
-            said = f"FAILED: {failure.reason}" if failure else f"done in {duration(seconds)}"
+            said = f"skipped: {skipped}" if skipped else f"done in {duration(seconds)}"
+            said = f"FAILED: {failure.reason}" if failure else said
             console.print(f"[{self.total - len(self.waiting)}/{self.total}] {task} {said}")
 
     @contextmanager

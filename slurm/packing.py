@@ -21,12 +21,13 @@ from sweep.graph.home import Home
 from sweep.graph.training import Task
 
 ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
+FILE = "packing.json"
 START_SHARE = 0.05  # of an element's time, that starting may take
 
 
 def measured(pool: Path) -> list[Packing]:
     """What was measured for this pool so far."""
-    path = pool / "packing.json"
+    path = pool / FILE
     found = files.read_json_if_there(path, {"measured": list}) or {"measured": []}
     return [files.as_record(row, Packing, path) for row in found["measured"]]
 
@@ -36,8 +37,8 @@ def put_on_record(pool: Path, rows: list[Packing]) -> Path:
     new = {(row.hardware, row.network, row.per_gpu) for row in rows}
     kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]
     pool.mkdir(parents=True, exist_ok=True)
-    files.write_json(pool / "packing.json", {"measured": [asdict(row) for row in [*kept, *rows]]})
-    return pool / "packing.json"
+    files.write_json(pool / FILE, {"measured": [asdict(row) for row in [*kept, *rows]]})
+    return pool / FILE
 
 
 def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
@@ -49,7 +50,7 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
     if not rows:
         field = "trainings_per_gpu" if cluster.trainings_per_gpu == "auto" else "trainings_per_task"
         raise Refused(f"cluster.{field}: auto needs a measurement of {network_of(experiment)} in "
-                      f"{pool / 'packing.json'}; run lottery bench packing on a node, or write a number")  # fmt: skip
+                      f"{pool / FILE}; run lottery bench packing on a node, or write a number")  # fmt: skip
     rows = [row for row in rows if row.hardware == rows[-1].hardware]  # the GPU that was measured last
     per_gpu = best(rows) if cluster.trainings_per_gpu == "auto" else cluster.trainings_per_gpu
     per_task = cluster.trainings_per_task

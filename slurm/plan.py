@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm import sbatch
+from slurm import packing, sbatch
+from sweep.bench.packing import network_of
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import collect, images_tested, results_of
 from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, folders, forecast, missing, predicted_seconds
+from sweep.hardware import hardware
+from sweep.progress import duration
 from sweep.report.verdict import power
+from sweep.work.find import SHIPPED
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Planned:
     rewind: str
     epochs: float
     left: float  # of them, still to be trained
-    state: str
+    state: str  # missing, done, or skipped: a layer is fully pruned
     seconds: float | None  # of all its epochs; None before the dense run was measured
     again: list[str]  # points whose weights are wanted and not there, of one that is done: it is trained up to them
 
@@ -31,6 +35,19 @@ class Planned:
     def seconds_left(self) -> float | None:
         """The predicted time of the epochs that are still to be trained; None before the dense run was measured."""
         return None if self.seconds is None else self.seconds * self.left / (self.epochs or 1)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time of a sweep of which nothing is measured yet, from the speed of the same network on record."""
+
+    seconds: float  # one training after the other
+    hardware: str
+    source: str
+
+    def __str__(self) -> str:
+        took = f"{duration(self.seconds)} on {self.hardware}, one training at a time"
+        return f"Estimate: {took}, by the speed of this network in {self.source}."
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,7 @@ class Plan:
     on: str
     at_a_time: int  # trainings
     power: str  # what the seeds of the sweep can show; empty where it has no tickets
+    estimate: Estimate | None  # None where times are measured, or where there is no speed on record
 
     @property
     def missing(self) -> list[Planned]:
@@ -73,7 +91,7 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
             rewind=str(training.rewound),
             epochs=training.epochs,
             left=left.get(training.name, 0.0),
-            state="missing" if training.name in left else "done",
+            state="missing" if training.name in left else "skipped" if home.skipped(training) else "done",
             seconds=predicted[training.slug] * ratio if training.slug in predicted else None,
             again=in_order(map(str, lacking.get(training.name, ()))),
         )
@@ -82,5 +100,18 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     at_a_time = sbatch.together(cluster) if on == "slurm" else jobs
     seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
     bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
+    guess = None if predicted else _estimate(home, sum(left.values()))
     shown = power(collect(home, costs=False), images=images_tested(results_of(home)))
-    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown)
+    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown, guess)
+
+
+def _estimate(home: Home, epochs: float) -> Estimate | None:
+    """Return the time of so many epochs by a measurement of `lottery bench packing` in this pool, or by one that comes
+    with the program; on a machine like this one if there is such a measurement."""
+    found = [
+        Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{packing.FILE}")
+        for folder in (home.pool, SHIPPED)
+        for row in packing.measured(folder)
+        if row.per_gpu == 1 and row.network == network_of(home.experiment)
+    ]
+    return min(found, key=lambda one: one.hardware != hardware(), default=None) if epochs else None

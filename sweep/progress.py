@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -18,10 +19,20 @@ console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=Fal
 
 
 def show(table: Table) -> None:
-    """A table with nothing cut off: what is too wide for its column goes on in the next line."""
+    """Print a table with nothing cut off and no word broken. Where that is wider than the terminal, a row is a line:
+    its first cell, then the others behind their headings."""
     for column in table.columns:
-        column.overflow = "fold"
-    console.print(table, soft_wrap=False)
+        column.no_wrap = not any(" " in str(cell) for cell in column.cells)
+    widest = console.options.update(width=10_000)
+    if Measurement.get(console, widest, table).minimum <= console.width:
+        console.print(table, soft_wrap=False)
+        return
+    (first, *others), title = table.columns, table.title
+    for line in [str(title)] if title else []:
+        console.print(line)
+    for name, *cells in zip(first.cells, *(column.cells for column in others), strict=True):
+        said = (f"{column.header} {cell}" for column, cell in zip(others, cells, strict=True) if cell)
+        console.print(f"{name}: {', '.join(said)}")
 
 
 def rendered(*parts: Table | str) -> str:

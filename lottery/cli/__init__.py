@@ -1,7 +1,7 @@
 """The command `lottery`. The one place that sees models, sweep and slurm together.
 
-Exit status: 0 = done, 1 = some cell failed, 2 = input that cannot be used, 130 = stopped and resumable,
-141 = nobody reads what it says any more.
+Exit status: 0 = done, 1 = some training failed or was skipped, 2 = invalid input, 130 = stopped and resumable, 141 =
+nobody reads what it says any more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ COMMANDS: dict[Group, dict[str, Any]] = {
     },
     CLUSTER: {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
-        "rescue": cluster.rescue_, "supervise": cluster.supervise_,
     },
     OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export},
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
@@ -71,6 +70,8 @@ for group, commands in COMMANDS.items():
             app.command(command)
         else:
             app.command(command, name=name, group=group, sort_key=place)
+app.command(cluster.rescue_, name="rescue", show=False)  # these two are called by jobs
+app.command(cluster.supervise_, name="supervise", show=False)
 app.register_install_completion_command()
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from lottery.cli.completion import trainings
+from lottery.cli import completion
 from lottery.cli.find import RESULTS, ExperimentName, Override, Results, TrainingName, find, open_home, read_home
 from slurm import arrays, jobs, sbatch, status
 from slurm.cancel import cancel
 from slurm.rescue import rescue
 from slurm.supervise import supervise
+from sweep import files
 from sweep.errors import Refused, command
-from sweep.graph.state import missing
+from sweep.graph.home import Home
+from sweep.graph.state import missing, state_of
 from sweep.progress import console
 from sweep.work.fitting import fitting
+
+SHOWN = ("train_loss", "train_top1", "validation_top1", "learning_rate", "seconds")  # of an epoch
 
 
 def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
@@ -65,17 +68,17 @@ def rescue_(
 
 def retry(
     experiment: ExperimentName,
-    *cells: TrainingName,
+    *trainings: TrainingName,
     failed: Annotated[bool, Parameter(help="Only what failed, not what was cancelled or lost")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """Submit again what failed, was cancelled or got lost, or the cells named; they go on from their checkpoints.
+    """Submit again what failed, was cancelled or got lost, or the trainings named; they go on from their checkpoints.
 
     Example: lottery retry cifar10_resnet20 --failed
     """
     _, folder = find(experiment, (), results)
     home = open_home(str(folder), (), results)
-    cells = tuple(home.training(cell).slug for cell in cells)
+    named = {home.training(word).slug for word in trainings}
     if not jobs.own(home):
         raise Refused(f"{home.root}: was never submitted; {command('sweep', experiment)} tries again what failed")
     standing = status.standing_of(home)
@@ -83,10 +86,10 @@ def retry(
         raise Refused(standing.silence)
     states = ("failed",) if failed else ("failed", "lost", "begun")
     lost = {one.task for one in standing.tasks if one.state in states}
-    wanted = lost & set(cells) if cells else lost
-    for cell in set(cells) - lost:
-        state = next(one.state for one in standing.tasks if one.task == cell)
-        console.print(f"{cell}: {state}, left alone")
+    wanted = lost & named if named else lost
+    for one in standing.tasks:
+        if one.task in named - lost:
+            console.print(f"{one.task}: {one.state}, left alone")
     if wanted:
         arrays.tell(arrays.submit(home, wanted))
     else:
@@ -96,7 +99,7 @@ def retry(
 
 def cancel_(
     experiment: ExperimentName,
-    *cells: TrainingName,
+    *trainings: TrainingName,
     earlier: Annotated[
         bool, Parameter(help="Only jobs of an earlier plan, which the experiment no longer asks for")
     ] = False,
@@ -111,7 +114,7 @@ def cancel_(
     Example: lottery cancel cifar10_resnet20
     """
     home = read_home(experiment, (), results)
-    found = cancel(home, tuple(home.training(cell).slug for cell in cells), earlier, all_)
+    found = cancel(home, tuple(home.training(word).slug for word in trainings), earlier, all_)
     console.print(f"cancelled: {', '.join(sorted(found.gone))}" if found.gone else "nothing to cancel waits or runs")
     for name, words in found.left.items():
         console.print(f"left alone, because {name} wants them too: {', '.join(sorted(words))} (--all cancels them)")
@@ -122,23 +125,40 @@ def cancel_(
 
 def logs(
     experiment: ExperimentName,
-    cell: Annotated[str, Parameter(help="A training as lottery plan lists them, masks or report", completer=trainings)],
+    training: Annotated[
+        str,
+        Parameter(help="A training as lottery plan --all lists them, masks or report", completer=completion.trainings),
+    ],
     *,
     follow: Annotated[bool, Parameter(help="Go on showing what is added, until Ctrl-C")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """The log of a training on the cluster, all its starts one after the other; or of masks or report.
+    """Show the log of a training on the cluster, all its starts one after the other; of one trained here, its epochs.
 
     Example: lottery logs cifar10_resnet20 ticket-q0.79-k10ep-seed0
     """
     home = read_home(experiment, (), results)
-    path = jobs.log_of(home, cell)
-    if not path.exists():
-        raise Refused(f"{cell}: no log; it was not submitted, or has not begun ({command('status', experiment)})")
-    with open(path, errors="replace") as f:
-        while True:
-            sys.stdout.write(f.read())
-            if not follow:
-                return 0
-            sys.stdout.flush()
-            time.sleep(0.5)
+    path, shown = jobs.log_of(home, training), 0
+    while True:
+        text = path.read_text(errors="replace") if path.exists() else _epochs(home, training)
+        if not text and not follow:
+            state = command("status", experiment)
+            raise Refused(f"{training}: no log; it was not submitted, or has not begun ({state})")
+        print(text[shown:], end="", flush=True)
+        if not follow:
+            return 0
+        shown = len(text)
+        time.sleep(0.5)
+
+
+def _epochs(home: Home, word: str) -> str:
+    """Return a line for every epoch of a training, and one for why it failed or was skipped."""
+    if word in sbatch.SINGLE:
+        return ""
+    state, epochs = state_of(home, home.training(word)), home.experiment.recipe.epochs
+    lines = [
+        f"epoch {line['epoch']}/{epochs}: {', '.join(f'{name} {line[name]:.4g}' for name in SHOWN if name in line)}"
+        for line in files.read_metrics(home.folder_of(word))
+    ]
+    lines += [f"{state.state}: {state.note}"] if state.state in ("failed", "skipped") else []
+    return "".join(f"{line}\n" for line in lines)

@@ -11,8 +11,8 @@ from lottery.cli import completion
 from sweep.work.find import SHIPPED, find, open_home, read_home
 
 __all__ = [
-    "RESULTS", "SHIPPED", "Devices", "ExperimentName", "Json", "On", "Override", "Results", "TrainingName", "find",
-    "open_home", "read_home",
+    "RESULTS", "SHIPPED", "Devices", "ExperimentName", "Json", "On", "Override", "Results", "TrainingName",
+    "Verbose", "find", "open_home", "read_home",
 ]  # fmt: skip
 
 ExperimentName = Annotated[
@@ -30,5 +30,6 @@ On = Annotated[
 ]
 
 Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
+Verbose = Annotated[bool, Parameter(help="Also the statistics behind the answer, and every file written")]
 
 RESULTS = Path("results")

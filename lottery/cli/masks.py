@@ -95,21 +95,24 @@ def _counted(mask: Mask, found: Found) -> dict[str, Any]:
 
 def _said(found: Found) -> str:
     how = f"threshold {found.threshold:.4g}, " if found.threshold is not None else ""
-    line = f"{how}{found.mask.sum()} of {found.mask.size} prunable weights stay"
+    line = f"{how}{found.mask.sum()} of {found.mask.size} prunable weights remain"
     left, sizes = remaining(found.mask, found.network), kernel_sizes(found.network)
     shares = sorted((count / size, name, count, size) for (name, count), size in zip(left.items(), sizes, strict=True))
     least = ", ".join(f"{name} {count} of {size}" for _, name, count, size in shares[:LEAST])
     empty = sum(count == 0 for _, _, count, _ in shares)
     return (
         line
-        + (f"; WARNING: nothing is left of {empty} kernel{'s' if empty > 1 else ''}" if empty else "")
+        + (f"; WARNING: {empty} layer{'s' if empty > 1 else ''} fully pruned" if empty else "")
         + f"; least: {least}"
     )
 
 
 def _compare(home: Home, as_json: bool) -> int:
-    """Pairs of equal density that differ in seed, method, round or point."""
-    found = pairs(home, made(home))
+    """Show pairs of masks of one density that differ in seed, method, round or point; if there are none, masks beside
+    those of their controls."""
+    masks = made(home)
+    others = dict.fromkeys(one.mask for one in home.graph if one.mask and one.mask.as_made in masks)
+    found = pairs(home, masks) or pairs(home, [mask for mask in others if mask])
     if as_json:
         rows = [
             {"one": pair.one, "other": pair.other, "density": pair.density, **asdict(pair.overlap)} for pair in found
@@ -117,7 +120,9 @@ def _compare(home: Home, as_json: bool) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     if not found:
-        raise Refused(f"{home.root}: no two masks of one density yet; expected several seeds, methods or points")
+        raise Refused(
+            f"{home.root}: no two masks of one density yet; expected several seeds, methods, points or controls"
+        )
     table = Table("mask", "and", "remaining", "shared", "chance, counts per kernel", "chance")
     for pair in found:
         shares = (pair.density, pair.overlap.shared, pair.overlap.chance_in_kernels, pair.overlap.chance)

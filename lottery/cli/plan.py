@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,11 +12,12 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
 from slurm import arrays, sbatch
-from slurm.plan import Plan, make_plan
+from slurm.plan import Plan, Planned, make_plan
 from slurm.sbatch import Job
-from sweep.errors import Refused
+from sweep.errors import Refused, command
 from sweep.graph.home import Home
 from sweep.progress import console, duration, rendered
+from sweep.report.intervals import grouped
 
 
 def plan(
@@ -23,10 +25,11 @@ def plan(
     *overrides: Override,
     on: On = "local",
     jobs: Annotated[int, Parameter(help="Trainings at a time here, as sweep --jobs; on SLURM, the cluster's")] = 1,
+    all_: Annotated[bool, Parameter(name="--all", help="Every training, in the order they are handed out")] = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """The trainings of a sweep in the order they are handed out, what is done of them, their predicted time.
+    """The trainings of a sweep by kind, what is done of them, and how long the rest will take.
 
     With --on slurm, the job scripts too.
     Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
@@ -38,39 +41,66 @@ def plan(
     if json_:
         print(json.dumps(asdict(found), indent=1))
         return 0
-    print(render(found), end="")
+    print(render(found, all_), end="")
     if on == "slurm":
         scripts(home, arrays.preview(home))
+    elif found.missing:
+        where = home.root if (home.root / "experiment.yaml").exists() else experiment
+        console.print(f"next: {command('sweep', where, *overrides)}")
     return 0
 
 
-def render(found: Plan) -> str:
-    """Return a plan as the terminal shows it."""
-    table = Table("training", "generation", "epochs", "", "predicted")
-    for row in found.trainings:
-        length = duration(row.seconds) if row.seconds else "–"
-        state = f"{row.left:g} left" if 0 < row.left < row.epochs else row.state
-        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", state, length)
-    count, to_come = len(found.trainings), found.missing
-    epochs = sum(row.left for row in to_come)
-    said = f"{count} trainings, {count - len(to_come)} of them done; {epochs:g} epochs to train"
+def render(found: Plan, every: bool = False) -> str:
+    """Return a plan as the terminal shows it: a row for each kind of training, or for every training."""
+    states, to_come = Counter(row.state for row in found.trainings), found.missing
+    skipped = f", {states['skipped']} skipped" if states["skipped"] else ""
+    said = f"{states.total()} trainings, {states['done']} of them done{skipped}; {_epochs(to_come)} epochs to train"
     if found.at_least_seconds is not None:
-        seconds = sum(row.seconds_left or 0.0 for row in to_come)
         speed = "the finished tickets'" if found.forecast else "the dense run's"
-        said += f": {duration(seconds)} one after the other at {speed} speed"
+        said += f": {_predicted(to_come)} one after the other at {speed} speed"
         if found.at_a_time > 1:
             where = "on the cluster" if found.on == "slurm" else "here"
             said += f"; at least {duration(found.at_least_seconds)} with {found.at_a_time} at a time {where}"
-    elif to_come:
+    elif to_come and not found.estimate:
         said += "; times are predicted once the dense run has been measured"
-    lines = [said, str(found.forecast or ""), str(found.cost), found.power]
+    lines = [said, str(found.estimate or ""), str(found.forecast or ""), found.power]
+    lines.insert(3, str(found.cost) if found.cost.spent else "")
     lines += [
         f"{row.task}: its weights at {', '.join(row.again)} are not there; it will be trained again up to there, "
-        "and refused if it comes out different"
+        "and rejected if it comes out different"
         for row in reversed(found.trainings)
         if row.again
     ]
-    return rendered(table, *filter(None, lines))
+    return rendered(_each(found) if every else _by_kind(found), *filter(None, lines))
+
+
+def _by_kind(found: Plan) -> Table:
+    table = Table("kind", "trainings", "done", "skipped", "epochs to train", "predicted")
+    for kind, rows in grouped(found.trainings, lambda row: row.kind).items():
+        states = Counter(row.state for row in rows)
+        left = [row for row in rows if row.state == "missing"]
+        table.add_row(
+            kind, str(len(rows)), str(states["done"]), str(states["skipped"]), _epochs(left), _predicted(left)
+        )
+    return table
+
+
+def _each(found: Plan) -> Table:
+    table = Table("training", "stage", "epochs", "", "predicted")
+    for row in found.trainings:
+        state = f"{row.left:g} left" if 0 < row.left < row.epochs else row.state
+        length = duration(row.seconds) if row.seconds else "–"
+        table.add_row(row.task, str(row.generation), f"{row.epochs:g}", state, length)
+    return table
+
+
+def _epochs(rows: list[Planned]) -> str:
+    return f"{sum(row.left for row in rows):g}"
+
+
+def _predicted(rows: list[Planned]) -> str:
+    seconds = sum(row.seconds_left or 0.0 for row in rows)
+    return duration(seconds) if seconds else "–"
 
 
 def scripts(home: Home, chain: list[Job]) -> None:

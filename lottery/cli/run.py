@@ -10,7 +10,18 @@ from cyclopts import Parameter
 
 from lottery.cli import show
 from lottery.cli.completion import trainings
-from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Override, Results, open_home, read_home
+from lottery.cli.find import (
+    RESULTS,
+    SHIPPED,
+    Devices,
+    ExperimentName,
+    On,
+    Override,
+    Results,
+    Verbose,
+    open_home,
+    read_home,
+)
 from lottery.cli.masks import summary
 from lottery.cli.plan import scripts
 from lottery.cli.say import failed, method
@@ -43,7 +54,7 @@ Restarts = Annotated[
 Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
 
 
-def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) -> int:
+def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0, verbose: Verbose = False) -> int:
     """Run a whole sweep in minutes on this machine, with data that comes with the installation.
 
     Example: lottery dry-run
@@ -51,11 +62,8 @@ def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0) ->
     home = open_home(str(SHIPPED / "dry_run.yaml"), overrides, results)
     console.print(method(home))
     # on a GPU a second process would start for longer than all the tickets take
-    status = _run(home, Local(jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))), quiet=False)
-    if status == 0:
-        console.print(f"next: {command('export', home.root, '--to', 'ticket.keras')} takes the best ticket out; "
-                      f"{command('plan', home.root, '--on', 'slurm')} shows the jobs of a cluster")  # fmt: skip
-    return status
+    jobs = jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))
+    return _run(home, Local(jobs), quiet=False, verbose=verbose)
 
 
 def train(
@@ -109,7 +117,8 @@ def train(
         if not failure and training.dense:
             summary(home, training)
         elif not failure:
-            console.print(f"{training.slug} done: {home.folder(training)}")
+            why = home.skipped(training)
+            console.print(f"{training.slug} {f'skipped: {why}' if why else f'done: {home.folder(training)}'}")
     return failed(failures)
 
 
@@ -124,9 +133,10 @@ def sweep(
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
     take_over: Annotated[bool, Parameter(help="Train here what waits or runs on a cluster; cancel that first")] = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     results: Results = RESULTS,
 ) -> int:
-    """Everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
+    """Train everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
 
     Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
     """
@@ -160,27 +170,31 @@ def sweep(
         return home
 
     if on == "local":
-        return _run(opened(), Local(jobs, devices, quiet, per_gpu), quiet)
+        return _run(opened(), Local(jobs, devices, quiet, per_gpu), quiet, verbose)
     if on == "mpi":
         with world() as ranks:
-            return _run(opened(), Mpi(ranks, quiet), quiet) if ranks else 0
+            return _run(opened(), Mpi(ranks, quiet), quiet, verbose) if ranks else 0
     home = opened()
     if former := earlier_plan(home):
         console.print(f"of an earlier plan of this experiment {len(former)} trainings still wait or run "
                       f"({', '.join(former[:3])}{', …' if len(former) > 3 else ''}); "
                       f"{command('cancel', home.root, '--earlier')} ends them")  # fmt: skip
-    status = _run(home, Slurm(wait, quiet), quiet, report=wait)  # else the last job of the chain writes it
+    status = _run(home, Slurm(wait, quiet), quiet, verbose, report=wait)  # else the last job of the chain writes it
     if not (wait or quiet):
         console.print(f"follow it: {command('status', home.root, '--watch')}")
     return status
 
 
-def _run(home: Home, backend: Backend, quiet: bool, report: bool = True) -> int:
-    """Train what is missing, say what failed, write the report; return the exit status."""
+def _run(home: Home, backend: Backend, quiet: bool, verbose: bool = False, report: bool = True) -> int:
+    """Train what is missing, write the report, say what was not done and why; return the exit status."""
     Runs(home.pool).refuse_replaced(*home.graph)
-    status = failed(backend.run(home))  # said first: the report may fail for the same reason
-    if report:
-        show.write_and_list(home, quiet)
+    failures, status = backend.run(home), 0
+    try:
+        if report:
+            show.write_and_tell(home, verbose, quiet=quiet)
+    finally:  # whatever became of the report
+        skipped = {one.slug: why for one in home.graph if report and (why := home.skipped(one))}
+        status = failed(failures, skipped)
     return status
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from sweep.experiment.point import END, in_order
 from sweep.graph.home import Home
@@ -12,14 +14,18 @@ from sweep.graph.state import missing
 from sweep.training.schedule import peak_rate
 from sweep.work.worker import Failure
 
+NAMED = 10  # of a long list
 BY_ITSELF = ("dense", "source", "ticket", "child", "instability")
 
 
-def failed(failures: list[Failure]) -> int:
-    """Say what failed; the exit status that says so too."""
-    for failure in failures:
-        print(f"lottery: FAILED {failure.task}: {failure.reason}", file=sys.stderr)
-    return 0 if not failures else 2 if any(failure.refused for failure in failures) else 1
+def failed(failures: list[Failure], skipped: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Say which trainings failed or were skipped, and why; return the exit status that says so too."""
+    for word, reasons in (("FAILED", {one.task: one.reason for one in failures}), ("SKIPPED", skipped)):
+        for task, reason in list(reasons.items())[:NAMED]:
+            print(f"lottery: {word} {task}: {reason}", file=sys.stderr)
+        if len(reasons) > NAMED:
+            print(f"lottery: {word} {len(reasons) - NAMED} more; lottery status lists them", file=sys.stderr)
+    return 2 if any(failure.refused for failure in failures) else 1 if failures or skipped else 0
 
 
 def method(home: Home) -> str:

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from rich import box
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, Verbose, read_home
 from lottery.cli.masks import summary
 from lottery.cli.say import BY_ITSELF
 from slurm.status import Status, make_status, standing_of
@@ -33,6 +33,7 @@ from sweep.report.words import beaten
 from sweep.tracking.runs import track_report
 
 WATCH_SECONDS = 5.0
+STATES = ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
 
 
 def status(
@@ -79,11 +80,7 @@ def _in_a_line(found: Status) -> str:
     """Return a status without its table: how many trainings are in which state, the predicted end, the cost."""
     standing = found.standing
     counts = Counter(state.state for state in standing.tasks)
-    parts = [
-        f"{counts[word]} {word}"
-        for word in ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
-        if counts[word]
-    ]
+    parts = [f"{counts[word]} {word}" for word in STATES if counts[word]]
     parts += [f"{found.replaced} of a run since replaced (lottery tidy --replaced)"] if found.replaced else []
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} times"] if again else []
@@ -98,14 +95,16 @@ def _in_a_line(found: Status) -> str:
 def report(
     experiment: ExperimentName,
     *overrides: Override,
-    margin: Annotated[float, Parameter(help="Points of accuracy that a winning ticket may lose")] = 100 * MARGIN,
+    margin: Annotated[float, Parameter(help="Percentage points of accuracy that a winning ticket may lose")] = 100
+    * MARGIN,
     out: Annotated[
         Path | None, Parameter(help="Another folder for it, such as where the results are read-only")
     ] = None,
+    verbose: Verbose = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """The page report.html, results.csv, a LaTeX table, figures as PNG and SVG; of an unfinished sweep, what is there.
+    """Write the page report.html, results.csv, a LaTeX table and figures; of an unfinished sweep, what is there.
 
     Example: lottery report dry_run
     """
@@ -116,50 +115,68 @@ def report(
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
     if not 0 <= margin <= 100:
-        raise Refused(f"--margin {margin:g}: expected points of accuracy, 0 to 100")
-    write_and_list(home, quiet=False, margin=margin / 100, out=out)
+        raise Refused(f"--margin {margin:g}: expected percentage points of accuracy, 0 to 100")
+    write_and_tell(home, verbose, margin=margin / 100, out=out)
     return 0
 
 
-def write_and_list(home: Home, quiet: bool, margin: float = MARGIN, out: Path | None = None) -> None:
-    """Write the report, show its table and say where it is. One that goes elsewhere is not mirrored by wandb."""
+def write_and_tell(
+    home: Home, verbose: bool, quiet: bool = False, margin: float = MARGIN, out: Path | None = None
+) -> None:
+    """Write the report; print the answer, the page and the next command. One that goes elsewhere is not mirrored by
+    wandb."""
     found = findings(home, margin)
     paths = write_findings(home, found, out)
     if out is None:
         track_report(home, found.rows, paths)
     if quiet:
         return
-    for training in home.graph.sources:
-        if home.done(training) and home.snapshot(training, END).exists():
-            summary(home, training, make=False)
-    print(render_findings(found), end="")
-    console.print(f"report: {paths[0]}")
+    if verbose:
+        for training in home.graph.sources:
+            if home.done(training) and home.snapshot(training, END).exists():
+                summary(home, training, make=False)
+        print(render_statistics(found), end="")
+        console.print("\n".join(["files:", *(f"  {path}" for path in paths), ""]))
+    print(render_answer(found, paths[0]), end="")
 
 
-def render_findings(found: Findings) -> str:
-    """Return what was found as the terminal shows it."""
+def render_answer(found: Findings, page: Path) -> str:
+    """Return the answer of a sweep, what is not done, the page and the next command, as the terminal shows them."""
+    said = [*filter(None, (found.answer, *found.noted))]
+    left = [row.state for row in found.rows if row.state != "done"]
+    if left:
+        each = ", ".join(f"{left.count(state)} {state}" for state in STATES if state in left)
+        said.append(f"{len(left)} of {len(found.rows)} trainings are not done ({each}): "
+                    f"{command('status', found.folder)} lists them.")  # fmt: skip
+    said.append(f"report: {page}")
+    if any(one.accuracy.seeds for one in found.verdicts) and not {"begun", "waiting"} & {*left}:
+        said.append(f"next: {command('export', found.folder, '--to', 'ticket.keras')}")
+    elif left:
+        said.append(f"next: {command('sweep', found.folder)}")
+    return rendered(*said)
+
+
+def render_statistics(found: Findings) -> str:
+    """Return the table of tickets, the controls and the rule behind the verdicts, as the terminal shows them."""
     rows, method = found.rows, len({one.method for one in found.verdicts}) > 1
     head = ("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
     table = Table(*(("method",) if method else ()), *head)
     for one in found.verdicts:
-        difference = f"{100 * one.difference.mean:+.2f} points" if one.difference else "–"
+        difference = f"{100 * one.difference.mean:+.2f}" if one.difference else "–"
         cells = (f"{one.density:.1%}", one.rewind, str(one.accuracy.seeds), str(one.accuracy), difference, one.outcome)
         table.add_row(*((one.method,) if method else ()), *cells)
-    said = []
+    said = ["Differences are in percentage points."] if found.verdicts else []
     controls = [row for row in rows if row.kind not in BY_ITSELF and row.test_top1 is not None]
     groups = grouped(controls, lambda row: (row.kind, row.level, row.rewind))
     for (kind, level, rewind), group in sorted(groups.items(), key=lambda one: (one[0][0], -(one[1][0].density or 0))):
-        what = ", ".join([kind, *([level[0]] if method else []), f"{group[0].density or 0.0:.1%} left"])
+        what = ", ".join([kind, *([level[0]] if method else []), f"{group[0].density or 0.0:.1%} remaining"])
         said.append(f"{what}, from {rewind}: {mean(map(top1, group)):.2%}")
     for row in rows:
         if row.instability is not None:
-            points = f"{100 * row.instability:.2f} points"
+            points = f"{100 * row.instability:.2f} percentage points"
             said.append(f"instability, {whose(row)}, from {row.rewind}, seed {row.seed}: {points}")
     said += [beaten(found.verdicts), found.power, found.rule]
     if found.unsealed:
         said.append(f"{found.unsealed} of {len(rows)} results are of a version before 0.3 and have no checksum: a "
                     "digit that was changed in them since cannot be noticed")  # fmt: skip
-    if left := sum(row.state not in ("done", "skipped") for row in rows):
-        said.append(f"{left} of {len(rows)} trainings are not done: {command('status', found.folder)}")
-    answer = list(filter(None, (found.answer, *found.noted)))  # last: what stands on the screen at the end
-    return rendered(*([table] if found.verdicts else []), *filter(None, said), *(["", *answer] if answer else []))
+    return rendered(*([table] if found.verdicts else []), *filter(None, said), "")

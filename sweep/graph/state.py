@@ -175,7 +175,7 @@ class Cost:
         said = f"{self.spent:.3g} device-hours{self._money(self.spent)} spent"
         if self.to_come is None:
             return said
-        return f"{said}, {self.to_come:.3g}{self._money(self.to_come)} to come"
+        return f"{said}, {self.to_come:.3g}{self._money(self.to_come)} remaining"
 
     def _money(self, hours: float) -> str:
         return f" ({hours * self.price:,.2f})" if self.price else ""

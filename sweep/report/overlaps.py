@@ -73,7 +73,8 @@ def found_in(home: Home, mask: Mask) -> Found:
 
 
 def title(mask: Mask, seed: bool = True) -> str:
-    words = [str(mask.method)] if str(mask.method) != "magnitude" else []
+    words: list[str] = [mask.arrangement] if mask.arrangement != "found" else []
+    words += [str(mask.method)] if str(mask.method) != "magnitude" else []
     words += [str(mask.level)]
     words += [f"round {mask.round}, {mask.of.kind} {mask.of.begin}"] if mask.within else []
     return " ".join(words + ([f"seed {mask.of.origin}"] if seed else []))

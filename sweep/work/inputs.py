@@ -16,7 +16,6 @@ from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
 from sweep.graph.snapshot_file import adopted_weights, initial_weights
 from sweep.graph.training import Task, Training
-from sweep.progress import console
 from sweep.pruning.masks import emptied
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
@@ -86,10 +85,9 @@ def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
     if not empty or collapse == "train":
         return found
     names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
-    why = f"the mask leaves nothing of {len(empty)} kernel{'s' if len(empty) > 1 else ''} ({names})"
+    why = f"{len(empty)} layer{'s' if len(empty) > 1 else ''} fully pruned ({names})"
     if collapse == "refuse":
         raise Refused(f"{training.slug}: {why}; expected prune.collapse skip or train, or another method or level")
-    console.print(f"{training.slug}: skipped, {why}")
     raise Skipped(why)
 
 

@@ -16,7 +16,9 @@ import pytest
 from lottery import Sweep
 from lottery.cli import show
 from lottery.cli.plan import render
+from slurm import packing
 from slurm.status import make_status
+from sweep.bench.packing import Packing
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.pruning.statistics import QUANTILES
@@ -55,11 +57,11 @@ def test_another_name_is_another_experiment_that_begins_as_this(home, lottery, h
 
 
 def test_a_report_makes_no_masks(unfinished, lottery):
-    status, said, _ = lottery("report", "small", "--out", "elsewhere")
-    assert status == 0 and "seed 0: test accuracy 75.00%" in said and "prunable weights stay" not in said
+    status, said, _ = lottery("report", "small", "--out", "elsewhere", "--verbose")
+    assert status == 0 and "seed 0: test accuracy 75.00%" in said and "prunable weights remain" not in said
     assert not (unfinished.pool / "masks").exists()
-    assert "prunable weights stay" in lottery("masks", "small")[1] and (unfinished.pool / "masks").exists()
-    assert "prunable weights stay" in lottery("report", "small")[1]
+    assert "prunable weights remain" in lottery("masks", "small")[1] and (unfinished.pool / "masks").exists()
+    assert "prunable weights remain" in lottery("report", "small", "--verbose")[1]
 
 
 def test_scripts_that_could_not_train_are_not_written(here, lottery):
@@ -99,13 +101,23 @@ def test_an_override_grows_an_experiment_that_is_there(unfinished, lottery):
 # ---- plan
 
 
-def test_the_plan_lists_every_cell_in_its_order(here, lottery):
-    status, said, _ = lottery("plan", "small.yaml")
+def test_the_plan_counts_trainings_by_kind_and_lists_all_in_their_order_on_request(here, lottery):
+    assert re.search(r"ticket +│ 4 +│ 0 +│ 0 +│ 12 ", lottery("plan", "small.yaml")[1])
+    status, said, _ = lottery("plan", "small.yaml", "--all")
     assert status == 0
     listed = re.findall(r"│ (\S+-seed0) +│ (\d) +│ (\d+) ", said)
     assert listed == [(one.slug, str(one.generation), f"{one.epochs:g}") for one in graph_of(synthetic.experiment())]
     assert "5 trainings, 0 of them done; 16 epochs to train; times are predicted once the dense run" in said
     assert files_under(here) == ["small.yaml"]
+
+
+def test_before_anything_has_run_the_plan_estimates_from_a_speed_on_record(home, lottery):
+    network = "mobilenet_v2_small 0.35 on digits, float32, batch 8"
+    packing.put_on_record(home.pool, [Packing("a machine", network, 1, 100.0, 0.0, 1280)])
+    said = lottery("plan", "small")[1]
+    assert "Estimate: 3 min 24 s on a machine, one training at a time, by the speed of this network in results/" in said
+    synthetic.epochs(synthetic.dense(home), 3, seconds=19.5)
+    assert "Estimate" not in lottery("plan", "small")[1], "what was measured here is better"
 
 
 def test_the_plan_for_a_script_is_json(here, lottery):
@@ -167,9 +179,9 @@ def test_of_a_training_that_has_begun_the_plan_counts_what_is_left(unfinished, l
         "dense-seed0": 0, "ticket-q0.5-k0-seed0": 0, "ticket-q0.9-k0-seed0": 4,
         "ticket-q0.5-k2ep-seed0": 1, "ticket-q0.9-k2ep-seed0": 2,
     }  # fmt: skip
-    _, said, _ = lottery("plan", "small")
+    _, said, _ = lottery("plan", "small", "--all")
     assert "7 epochs to train" in said and "│ 1 left " in said
-    assert f"{7 * 12.5 / 4 / 3600:.3g} to come" in said  # the finished ticket took 12.5 s for its four epochs
+    assert f"{7 * 12.5 / 4 / 3600:.3g} remaining" in said  # the finished ticket took 12.5 s for its four epochs
 
 
 def test_python_json_and_the_terminal_tell_one_plan_one_status_and_one_finding(unfinished, lottery):
@@ -177,12 +189,12 @@ def test_python_json_and_the_terminal_tell_one_plan_one_status_and_one_finding(u
     found = sweep.plan(jobs=3)
     assert json.loads(lottery("plan", "small", "--jobs", "3", "--json")[1]) == asdict(found)
     said = lottery("plan", "small", "--jobs", "3")[1]
-    assert said == render(found) and f"{len(found.missing)} at a time here" in said and found.power in said
+    assert said.startswith(render(found)) and f"{len(found.missing)} at a time here" in said and found.power in said
     states = [asdict(state) for state in make_status(unfinished).standing.tasks]
     assert json.loads(lottery("status", "small", "--json")[1]) == states
     assert [row["state"] for row in states] == list(sweep.status()["state"])
-    said = lottery("report", "small", "--out", "elsewhere")[1]
-    assert show.render_findings(sweep.findings()) in said and sweep.answer() in said
+    said = lottery("report", "small", "--out", "elsewhere", "--verbose")[1]
+    assert show.render_statistics(sweep.findings()) in said and sweep.answer() in said
 
 
 def test_the_plan_shows_the_job_scripts_as_they_are(home, lottery):
@@ -236,6 +248,13 @@ def test_the_status_fits_80_columns_with_every_name_whole(unfinished, lottery, m
     assert all(any(line.split()[:1] == [one.slug] for line in table) for one in unfinished.graph)
 
 
+def test_the_log_of_a_training_here_is_its_epochs_and_why_it_ended(unfinished, lottery):
+    _, said, _ = lottery("logs", "small", "ticket-q0.9-k0-seed0")
+    assert said == "epoch 1/4: seconds 2\nfailed: loss is nan\n"
+    status, _, said = lottery("logs", "small", "ticket-q0.9-k2ep-seed0")
+    assert status == 2 and "no log; it was not submitted, or has not begun" in said
+
+
 def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery):
     status, said, _ = lottery("status", "small.yaml")
     assert (status, "5 waiting" in said) == (0, True)
@@ -246,10 +265,15 @@ def test_the_status_of_an_experiment_that_was_never_run_is_waiting(here, lottery
 def test_the_report_compares_with_the_dense_network_and_says_what_is_missing(unfinished, lottery):
     status, said, _ = lottery("report", "small")
     assert status == 0
-    assert re.search(r"50.0% +│ 0 +│ 1 +│ 70.00% +│ -5.00 points +│ one seed", said)
-    assert "3 of 5 trainings are not done" in said
-    answer, page = said.splitlines()[-2:]
-    assert answer and page == "report: results/small/report/report.html", "the answer last, and where the page is"
+    answer, left, page, after = said.splitlines()
+    assert answer == Sweep("small", results="results").answer()
+    assert left.startswith("3 of 5 trainings are not done (1 begun, 1 waiting, 1 failed): lottery status ")
+    assert page == "report: results/small/report/report.html" and after == "next: lottery sweep results/small"
+    said = lottery("report", "small", "--verbose")[1]
+    assert (
+        re.search(r"50.0% +│ 0 +│ 1 +│ 70.00% +│ -5.00 +│ one seed", said)
+        and "results/small/report/results.csv" in said
+    )
     drawn = {path.name for path in Path(page.removeprefix("report: ")).parent.iterdir()}
     assert {"report.html", "results.csv", "results.tex", "accuracy.png"} <= drawn
 
@@ -279,7 +303,8 @@ def test_the_report_averages_over_seeds(here, lottery):
     for seed, top1 in ((0, 0.6), (1, 0.7)):
         synthetic.finish(home, f"dense-seed{seed}", top1 + 0.1)
         synthetic.finish(home, f"ticket-q0.5-k0-seed{seed}", top1, density=0.5)
-    assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% +│ -10.00 points +│ undecided", lottery("report", "small")[1])
+    said = lottery("report", "small", "--verbose")[1]
+    assert re.search(r"50.0% +│ 0 +│ 2 +│ 65.00% +│ -10.00 +│ undecided", said)
 
 
 @pytest.mark.slow
@@ -292,13 +317,13 @@ def test_the_report_of_a_sweep_that_has_only_begun_works(home, lottery):
 @pytest.mark.slow
 def test_on_a_terminal_lines_break_between_words_and_a_report_may_go_elsewhere(unfinished, here):
     before = content(unfinished.root)
-    shell = f"stty cols 80; {sys.executable} -m lottery report small --out elsewhere"
+    shell = f"stty cols 80; {sys.executable} -m lottery report small --out elsewhere --verbose"
     ended = subprocess.run(["script", "-qec", shell, "/dev/null"], capture_output=True, text=True, check=True)
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", ended.stdout).splitlines()]
     assert max(map(len, lines)) <= 80
     text = " ".join(line.strip() for line in lines)
     assert rule(MARGIN) in text and "3 of 5 trainings are not done" in text, text
-    assert lines[-1] == "report: elsewhere/report.html"
+    assert lines[-2] == "report: elsewhere/report.html"
     assert {"report.html", "results.csv", "results.tex"} <= set(files_under(here / "elsewhere"))
     assert content(unfinished.root) == before
 

@@ -66,7 +66,7 @@ def whole(unfinished):
     dense = unfinished.folder_of("dense-seed0")
     claim = {"owner": "a", "starts": 1, "idle_starts": 1, "reached": "", "began": 0.0, "host": "h", "pid": 1, "job": ""}
     synthetic.files.write_json(dense / "claim.json", claim)
-    skipped = {"task": "ticket-q0.9-k2ep-seed0", "reason": "the mask leaves nothing of 1 kernel (stem)"}
+    skipped = {"task": "ticket-q0.9-k2ep-seed0", "reason": "1 layer fully pruned (stem)"}
     synthetic.files.write_json(unfinished.folder_of(skipped["task"]) / "skipped.json", skipped)
     line = {"id": "1", "experiment": "small", "part": "cells", "at": 0.0, "indices": [0],
             "tasks": [unfinished.training("ticket-q0.5-k0-seed0").name]}  # fmt: skip

@@ -96,13 +96,17 @@ EMPTYING = ("prune.quantiles=[0.5,0.995]", "prune.methods=[magnitude]", "prune.r
 
 
 def test_a_mask_that_empties_a_kernel_is_skipped_with_its_reason_and_costs_nothing(trained, tiny_file):
-    said = lottery("sweep", tiny_file, *EMPTYING, "--results", trained).stdout
+    ended = lottery("sweep", tiny_file, *EMPTYING, "--results", trained, check=1)
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("lottery: SKIPPED ticket-q0.995-k0-seed0: ") and "fully pruned (" in last
+    assert "ticket-q0.995-k0-seed0 skipped: " in ended.stdout and "(1 skipped)" in ended.stdout
     states = status_of(trained / "tiny")
     assert [row["state"] for row in states.values()] == ["done", "done", "skipped"]
-    assert "leaves nothing of" in states["ticket-q0.995-k0-seed0"]["note"]
+    assert "fully pruned" in states["ticket-q0.995-k0-seed0"]["note"]
     (row,) = [row for row in rows_of(trained) if row["quantile"] == "0.995"]
-    assert row["state"] == "skipped" and "leaves nothing of" in row["reason"] and row["test_top1"] == ""
-    assert not trainings(trained, "ticket-q0.995-*/metrics.jsonl") and "WARNING: nothing is left of" in said
+    assert row["state"] == "skipped" and "fully pruned" in row["reason"] and row["test_top1"] == ""
+    assert not trainings(trained, "ticket-q0.995-*/metrics.jsonl")
+    assert "3 trainings, 2 of them done, 1 skipped" in lottery("plan", trained / "tiny").stdout
     assert "Where the method ends" in (trained / "tiny" / "report" / "report.html").read_text()
     again = lottery("sweep", tiny_file, *EMPTYING, "prune.collapse=train", "--results", trained)
     assert [row["state"] for row in status_of(trained / "tiny").values()] == ["done"] * 3, again.stdout
@@ -111,15 +115,15 @@ def test_a_mask_that_empties_a_kernel_is_skipped_with_its_reason_and_costs_nothi
 def test_refused_where_that_is_asked_for(trained, tiny_file):
     done = lottery("sweep", tiny_file, *EMPTYING, "prune.collapse=refuse", "--results", trained, check=2)
     (line,) = [line for line in done.stderr.splitlines() if "FAILED" in line]
-    assert "leaves nothing of" in line and "expected prune.collapse skip or train" in line
+    assert "fully pruned" in line and "expected prune.collapse skip or train" in line
 
 
 def test_what_would_come_from_a_skipped_round_is_skipped_too(trained, tmp_path):
     prune = Prune(rounds=3, quantiles=(0.5, 0.995, 0.999), rewind=(point(0),))
     file = written(tmp_path, "tiny", prune)
-    lottery("sweep", file, "--results", trained)
+    lottery("sweep", file, "--results", trained, check=1)
     assert [row["state"] for row in status_of(trained / "tiny").values()] == ["done", "done", "skipped", "skipped"]
-    assert "was skipped: the mask leaves nothing" in rows_of(trained)[-1]["reason"]
+    assert "was skipped: " in rows_of(trained)[-1]["reason"]
 
 
 # ---- instability
