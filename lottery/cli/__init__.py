@@ -21,6 +21,7 @@ from lottery.cli import (
     bench,
     check,
     cluster,
+    compare,
     data,
     export,
     masks,
@@ -58,7 +59,8 @@ COMMANDS: dict[Group, dict[str, Any]] = {
     CLUSTER: {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
     },
-    OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export},
+    OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export,
+          "compare": compare.compare_},
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
              "schema": schema.schema},
 }  # fmt: skip

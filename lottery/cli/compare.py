@@ -1,0 +1,66 @@
+"""lottery compare: sweeps or trainings side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from lottery.cli import completion
+from lottery.cli.find import RESULTS, Json, Results, read_home
+from sweep import progress
+from sweep.errors import Refused
+from sweep.progress import console
+from sweep.report.comparison import Side, compare, side_of, side_of_training, table, write_comparison
+
+Sides = Annotated[
+    str,
+    Parameter(help="Two or more experiments, or trainings as EXPERIMENT:TRAINING", completer=completion.experiments),
+]
+
+
+def compare_(
+    *sides: Sides,
+    out: Annotated[Path, Parameter(help="Folder for comparison.html")] = Path("comparison"),
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> int:
+    """Compare sweeps, or single trainings: settings that differ, accuracies at equal density, paired by seed.
+
+    Example: lottery compare dry_run dry_run_lamp
+    """
+    if len(sides) < 2:
+        raise Refused("compare: expected two or more experiments, or trainings as EXPERIMENT:TRAINING")
+    found = compare([_side(word, results) for word in sides])
+    if len(set(found.names)) < len(found.names):
+        raise Refused(f"compare: received {', '.join(found.names)}; expected each of them once")
+    if json_:
+        print(json.dumps(asdict(found), indent=1))
+        return 0
+    settings = Table("settings that differ", *found.names)
+    for field, values in found.settings.items():
+        settings.add_row(field, *values)
+    if found.settings:
+        progress.show(settings)
+    if rows := table(found):
+        lines = Table(*rows[0])
+        for row in rows:
+            lines.add_row(*row.values())
+        progress.show(lines)
+        console.print("Means over seeds; differences in percentage points, 95 % intervals.")
+    else:
+        console.print("They have no density and rewind point in common.")
+    console.print(f"page: {write_comparison(found, out)}")
+    return 0
+
+
+def _side(word: str, results: Path) -> Side:
+    experiment, colon, training = word.partition(":")
+    home = read_home(experiment, (), results)
+    if not (home.root / "experiment.yaml").exists():
+        raise Refused(f"{home.root}: nothing there yet; expected the results of an experiment")
+    return side_of_training(home, home.training(training)) if colon else side_of(home)

@@ -1,0 +1,198 @@
+"""Several sweeps or trainings side by side: what differs in their settings, and tickets of equal density.
+
+Seeds that two of them share are compared in pairs: they have initialization and data order in common. Where they share
+none, the means are compared as those of independent samples (Welch 1947).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import mean, variance
+from typing import Any
+
+from sweep import files
+from sweep.errors import Refused
+from sweep.experiment.fields import Section, plain
+from sweep.experiment.point import in_order
+from sweep.graph.home import RESULT, Home
+from sweep.graph.results import collect
+from sweep.graph.training import Task
+from sweep.report.figures import save
+from sweep.report.intervals import Estimate, accuracies, asked, estimate, grouped, minus
+
+TEMPLATE = Path(__file__).with_name("comparison.html")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is compared with its like: dense networks, or tickets and controls of one density and rewind point."""
+
+    kind: str
+    method: str  # empty where each side has one method, which may be another
+    density: float
+    rewind: str
+
+    def __str__(self) -> str:
+        if self.kind in ("dense", "training"):
+            return self.kind
+        return f"{self.kind}{f' {self.method}' if self.method else ''}, {100 * self.density:.3g} %, from {self.rewind}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the sweeps or trainings that are compared."""
+
+    name: str
+    settings: dict[str, str]  # by field, those that decide numbers
+    found: dict[Key, dict[int, float]]  # test accuracies by seed
+
+
+@dataclass(frozen=True)
+class Line:
+    """One key on all sides, and its differences from the first side."""
+
+    key: Key
+    accuracies: tuple[Estimate, ...]
+    differences: tuple[Estimate | None, ...]  # of the sides after the first; None: not on both
+    shared: tuple[int, ...]  # seeds that both have; 0: not paired
+
+
+@dataclass(frozen=True)
+class Comparison:
+    names: list[str]
+    settings: dict[str, list[str]]  # fields that differ, with the value of each side
+    lines: list[Line]
+
+
+def side_of(home: Home) -> Side:
+    """Return what there is to compare of a sweep."""
+    rows = [row for row in collect(home, costs=False) if row.measured and row.kind not in ("child", "instability")]
+    several = len({row.method for row in rows if row.method}) > 1
+    groups = grouped(rows, lambda row: (row.kind, row.level, row.rewind))
+    found = {
+        Key(kind, level[0] if several else "", round(asked(group), 6), rewind): accuracies(group)
+        for (kind, level, rewind), group in groups.items()
+    }
+    return Side(home.root.name, _settings(home.experiment), found)
+
+
+def side_of_training(home: Home, training: Task) -> Side:
+    """Return what there is to compare of one training."""
+    path = home.folder(training) / "result.json"
+    if not path.exists():
+        raise Refused(f"{training.slug}: is not done, so there is nothing to compare; lottery sweep trains it")
+    settings = _settings(training.model, "model.") | _settings(training.data, "data.")
+    settings |= _settings(training.recipe, "recipe.") | {"kind": training.kind, "rewind": str(training.rewound)}
+    settings |= {"seed": str(training.origin), "mask": training.mask.slug if training.mask else "none"}
+    top1 = files.read_json(path, RESULT)["test"]["top1"]
+    return Side(training.slug, settings, {Key("training", "", 1.0, "0"): {training.origin: top1}})
+
+
+def compare(sides: Sequence[Side]) -> Comparison:
+    """Return the sides held against the first of them."""
+    settings = {
+        field: [side.settings.get(field, "") for side in sides]
+        for field in dict.fromkeys(field for side in sides for field in side.settings)
+    }
+    points = in_order({key.rewind for side in sides for key in side.found})
+    keys = sorted(
+        {key for side in sides for key in side.found if sum(key in other.found for other in sides) > 1},
+        key=lambda key: (key.kind != "dense", key.kind != "ticket", key.kind, -key.density, points.index(key.rewind)),
+    )
+    first = sides[0].found
+    lines = [
+        Line(
+            key,
+            tuple(estimate([*side.found.get(key, {}).values()]) for side in sides),
+            tuple(difference(side.found.get(key, {}), first.get(key, {})) for side in sides[1:]),
+            tuple(len(minus(side.found.get(key, {}), first.get(key, {}))) for side in sides[1:]),
+        )
+        for key in keys
+    ]
+    return Comparison(
+        [side.name for side in sides], {f: values for f, values in settings.items() if len(set(values)) > 1}, lines
+    )
+
+
+def difference(ones: Mapping[int, float], others: Mapping[int, float]) -> Estimate | None:
+    """Return the mean difference of accuracies with its 95 % interval; paired by seed where both have some.
+
+    >>> one = difference({0: 0.90, 1: 0.91, 2: 0.92}, {0: 0.89, 1: 0.90, 2: 0.91})
+    >>> round(one.mean, 4), round(one.half, 4)
+    (0.01, 0.0)
+    """
+    if not ones or not others:
+        return None
+    if shared := [*minus(ones, others).values()]:
+        return estimate(shared)
+    a, b = [*ones.values()], [*others.values()]
+    half = None
+    if min(len(a), len(b)) > 1:
+        from scipy.special import stdtrit
+
+        errors = [variance(part) / len(part) for part in (a, b)]
+        freedom = [error**2 / (len(part) - 1) for error, part in zip(errors, (a, b), strict=True)]
+        degrees = sum(errors) ** 2 / sum(freedom) if sum(freedom) else math.inf
+        half = float(stdtrit(min(degrees, 1e9), 0.975)) * math.sqrt(sum(errors))
+    return Estimate(mean(a) - mean(b), min(len(a), len(b)), half)
+
+
+def _settings(part: Any, at: str = "") -> dict[str, str]:
+    """Return the fields of an experiment or a part of it that decide numbers, as text."""
+    out: dict[str, str] = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.metadata.get("identity", True):
+            inside = isinstance(value, Section)
+            out |= _settings(value, f"{at}{field.name}.") if inside else {f"{at}{field.name}": str(plain(value))}
+    return out
+
+
+def write_comparison(found: Comparison, folder: Path) -> Path:
+    """Write comparison.html, with its figure in it, and comparison.svg; return the page's path."""
+    from jinja2 import Environment, StrictUndefined
+
+    drawn = (
+        save(_figure(found), folder / "comparison") if any(line.key.kind == "ticket" for line in found.lines) else []
+    )
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    svg = next((path.read_text() for path in drawn if path.suffix == ".svg"), "")
+    path = folder / "comparison.html"
+    files.write_text(path, page.from_string(TEMPLATE.read_text()).render(found=found, rows=table(found), figure=svg))
+    return path
+
+
+def table(found: Comparison) -> list[dict[str, str]]:
+    """Return the lines as text, by the heads of their columns: accuracies, and differences from the first side."""
+    out = []
+    for line in found.lines:
+        row = {"compared": str(line.key)}
+        row |= dict(zip(found.names, map(str, line.accuracies), strict=True))
+        for name, one, shared in zip(found.names[1:], line.differences, line.shared, strict=True):
+            how = f"{shared} pairs" if shared else "not paired"
+            row[f"{name} − {found.names[0]}"] = f"{100 * one.mean:+.2f} {one.interval} ({how})" if one else "–"
+        out.append(row)
+    return out
+
+
+def _figure(found: Comparison) -> Any:
+    """Return the accuracy of tickets against weights remaining, a colour for each side."""
+    import altair as alt
+
+    points = [
+        {"side": name, "remaining": 100 * line.key.density, "accuracy": 100 * one.mean, "rewind": line.key.rewind,
+         "low": 100 * (one.mean - (one.half or 0)), "high": 100 * (one.mean + (one.half or 0))}
+        for line in found.lines if line.key.kind == "ticket"
+        for name, one in zip(found.names, line.accuracies, strict=True) if one.seeds
+    ]  # fmt: skip
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=alt.X("remaining:Q", title="weights remaining (%)").scale(type="log"),
+        color=alt.Color("side:N", title=None),
+        strokeDash=alt.StrokeDash("rewind:N", title="rewound to"),
+    )
+    y = alt.Y("accuracy:Q", title="test accuracy (%)").scale(zero=False)
+    bars = base.mark_rule().encode(y=alt.Y("low:Q").title("test accuracy (%)").scale(zero=False), y2="high:Q")
+    return (base.mark_line(point=True).encode(y=y) + bars).properties(width=560, height=320)
