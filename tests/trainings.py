@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from sweep.errors import Interrupted
+
 
 def epoch(program, number: int = 0, seed: int = 0):
     from sweep.training.schedule import epoch_of
@@ -21,6 +25,30 @@ def trained(program, start, folder: Path, **options):
 
     outcome = train(program, start, folder, "test", quiet=True, **options)
     return outcome, program.weights()
+
+
+class stop_at_once:
+    requested = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def trained_in_pieces(program, start, folder: Path):
+    """One step at a time, another state in the program each time."""
+    from sweep.training import loop
+
+    for _ in range(program.recipe.epochs * program.steps + 1):
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(loop, "stoppable", stop_at_once)
+                return trained(program, start, folder)
+        except Interrupted:
+            program.load(program.network.initial(77))
+    raise AssertionError("it does not go on where it stopped")
 
 
 def start_at(program, number: int = 0, mask=None, seed: int = 0):

@@ -20,6 +20,7 @@ CONFIG = {
         "titleColor": "currentColor",
         "labelLimit": 320,
         "orient": "bottom",
+        "layout": {"bottom": {"direction": "vertical"}},
         "columns": {"expr": "width < 450 ? 1 : 2"},  # nothing is cut off on a phone
     },
     "title": {"color": "currentColor", "subtitleColor": "currentColor"},
@@ -169,7 +170,8 @@ def layers(home: Home) -> Any:
         .transform_filter("datum.level == level")
     )
     bars = base.mark_bar().encode(
-        x=alt.X("remaining:Q", title="weights remaining (%)").scale(domain=[0, 100]),
+        # the title ends where the axis does: names of layers leave little room on a phone
+        x=alt.X("remaining:Q", title="weights remaining (%)", axis=alt.Axis(titleAnchor="end")).scale(domain=[0, 100]),
         tooltip=["kernel:N", "weights:Q", "kept:Q", "remaining:Q"],
     )
     counts = base.encode(

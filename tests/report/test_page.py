@@ -13,18 +13,22 @@ import pytest
 
 from sweep import files as store
 from sweep.experiment import Cluster, Prune
+from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
+from sweep.report import charts, write_report
 from sweep.report.findings import findings
+from sweep.report.glossary import GLOSSARY
 from sweep.report.page import write_page
 from tests import synthetic
 from tests.conftest import need, without
 from tests.slurm_cluster import until
+from tests.test_house import ROOT
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory) -> Home:
-    """160 cells, 20 quantiles × 8 rewind epochs, with made-up accuracies; one cell failed, one is missing."""
+    """160 tickets, 20 quantiles × 8 rewind epochs, with made-up accuracies; one failed, one is missing."""
     made = synthetic.experiment()
     prune = Prune(quantiles=tuple((i + 1) / 21 for i in range(20)), rewind=synthetic.points(*range(8)))
     recipe = dataclasses.replace(made.recipe, epochs=30)
@@ -127,10 +131,10 @@ def test_the_page_stands_in_a_browser_without_errors_or_requests(browser, swept)
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('.chart svg')].map(s => s.getBoundingClientRect().width)"
     )
-    assert len(drawn) == 7 and all(width > 300 for width in drawn)
+    assert len(drawn) == 8 and all(width > 300 for width in drawn)
 
 
-def test_the_learning_curve_is_that_of_the_chosen_cell(browser, swept):
+def test_the_learning_curve_is_that_of_the_chosen_training(browser, swept):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.select import Select
 
@@ -170,14 +174,90 @@ def test_hovering_over_a_ticket_tells_its_numbers(browser, swept):
         ActionChains(browser).move_to_element(browser.find_element(By.CSS_SELECTOR, "h1")).perform()
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_nothing_sticks_out_of_a_phone_or_a_desk(browser, swept, width):
-    browser.set_window_size(width, 900)
+CLIPPED = """
+const inside = (inner, outer) => inner.left >= outer.left - 2 && inner.right <= outer.right + 2, clipped = [];
+if (document.scrollingElement.scrollWidth > innerWidth) clipped.push("the page");
+for (const text of document.querySelectorAll(".chart svg text"))
+  if (!inside(text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect()))
+    clipped.push(text.textContent);
+for (const svg of document.querySelectorAll(".chart svg")) {
+  const box = svg.closest(".wide");
+  if (svg.getBoundingClientRect().width > box.clientWidth + 2 && getComputedStyle(box).overflowX !== "auto")
+    clipped.push(svg.closest(".chart").id);
+}
+for (const table of document.querySelectorAll("table"))  // cards on a phone; wider screens may scroll it in its box
+  if (innerWidth <= 640 && table.closest(".wide").scrollWidth > innerWidth - 30) clipped.push(table.innerText);
+return clipped;
+"""
+
+
+@pytest.mark.parametrize("width", [360, 390, 500, 768, 1400])
+def test_nothing_is_clipped_from_a_phone_to_a_desk(browser, swept, width, tmp_path):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)  # a window cannot be as narrow as a phone
     open_page(browser, swept)
-    shown, wide = browser.execute_script(
-        "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    assert browser.execute_script("return innerWidth") == width
+    assert browser.execute_script(CLIPPED) == []
+    assert browser.save_screenshot(str(tmp_path / "page.png"))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def shown(browser) -> list[str]:
+    """Accuracies in the lines of the table of tickets, from top to bottom."""
+    return browser.execute_script(
+        "return [...document.querySelectorAll('table.chosen td[data-head=\"test accuracy\"]')]"
+        ".filter(cell => cell.offsetParent).map(cell => cell.innerText)"
     )
-    assert wide <= shown
+
+
+def test_the_table_of_tickets_is_sorted_by_a_click_and_filtered_by_words(browser, swept):
+    from selenium.webdriver.common.by import By
+
+    open_page(browser, swept)
+    before = shown(browser)
+    (head,) = browser.find_elements(By.XPATH, "//table[@class='chosen']//button[text()='test accuracy']")
+    for way in (sorted, lambda of: sorted(of, reverse=True)):
+        browser.execute_script("arguments[0].click()", head)
+        known = [one for one in shown(browser) if one != "–"]
+        assert known == way(known) and len(known) == 158
+    browser.find_element(By.CSS_SELECTOR, ".choose input").send_keys("7ep seed")
+    assert 0 < len(shown(browser)) < len(before) == 159
+    assert set(shown(browser)) <= set(before)
+
+
+def test_the_files_of_the_page_are_in_the_page(browser, swept):
+    open_page(browser, swept)
+    names = [path.name for path in write_report(swept)]
+    got = browser.execute_async_script(
+        "const done = arguments[0], links = [...document.querySelectorAll('a[download]')];"
+        "Promise.all(links.map(async a => [a.download, await (await fetch(a.href)).text()])).then(done)"
+    )
+    held = dict(got)
+    assert held["results.csv"] == (swept.report / "results.csv").read_text() and "results.csv" in names
+    assert held["experiment.yaml"] == experiment_file.dump(swept.experiment)
+    found = json.loads(held["findings.json"])
+    assert len(found["results"]) == 161 and found["answer"] == findings(swept).answer
+
+
+def test_the_words_of_the_page_are_those_of_the_documentation(browser, swept):
+    documented = (ROOT / "docs" / "glossary.md").read_text().replace("`", "")
+    for word, meaning in GLOSSARY.items():
+        assert re.search(rf"\*\*{word}\*\*.*\| {re.escape(meaning)} \|", documented), word
+    page = re.sub(r"<script.*?</script>", "", (swept.report / "report.html").read_text(), flags=re.DOTALL)
+    assert '<abbr title="share of the prunable weights that are kept">weights remaining</abbr>' in page
+    text = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|<[^>]*>", " ", page, flags=re.DOTALL).partition("Glossary")[0]
+    assert re.findall(r"(?<!percentage) points of|\bcells?\b| left\b|cut through|generation|whole network", text) == []
+
+
+def test_answers_that_were_recorded_are_shown_by_class(swept):
+    assert charts.confusion(swept) is None
+    path = swept.folder_of("dense-seed0") / "evaluation.json"
+    store.write_json(path, {"per_class": {"cat": 0.75, "dog": None}, "confusion": [[3, 1], [0, 0]]})
+    squares = charts.confusion(swept).to_dict()["data"]["values"]
+    assert [(one["class"], one["answer"], one["images"]) for one in squares] == [
+        ("cat (75%)", "cat", 3), ("cat (75%)", "dog", 1), ("dog (–)", "cat", 0), ("dog (–)", "dog", 0),
+    ]  # fmt: skip
+    path.unlink()
 
 
 def test_dark_and_light_have_colours_of_their_own(browser, swept):

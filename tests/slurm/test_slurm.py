@@ -23,16 +23,16 @@ from tests.slurm_cluster import until
 # ---- many cells
 
 
-def test_80_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
+def test_64_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, gpus_per_cell=2)  # two cells on each of the 20 nodes
-    file, home = sleeping_sweep(tmp_path, 0.3, cluster, 10, quantiles=evenly(10), rewind=synthetic.points(*range(8)))
+    file, home = sleeping_sweep(tmp_path, 0.3, cluster, 10, quantiles=evenly(8), rewind=synthetic.points(*range(8)))
     bound = json.loads(lottery("plan", file, "--json", "--on", "slurm", "--results", home.pool).stdout)[
         "at_least_seconds"
     ]
     submit(file, home)
-    until(lambda: len(ran(home)) == 80, 300)
+    until(lambda: len(ran(home)) == 64, 300)
     lines = ran(home)
-    assert len({line["cell"] for line in lines}) == 80
+    assert len({line["cell"] for line in lines}) == 64
     for one in lines:
         for other in lines:
             if one is not other and one["node"] == other["node"]:
@@ -40,7 +40,7 @@ def test_80_cells_on_20_nodes_each_once_on_gpus_of_their_own(slurm, tmp_path):
                 assert apart or not set(one["gpus"]) & set(other["gpus"]), (one, other)
     assert all(len(line["gpus"]) == 2 for line in lines)
     assert len({line["node"] for line in lines}) == 20
-    assert bound == pytest.approx(0.3 * 10 * sum(10 - k for k in range(8)) / 40)
+    assert bound == pytest.approx(0.3 * 8 * sum(10 - k for k in range(8)) / 40)
 
 
 def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, tmp_path, monkeypatch):
@@ -61,15 +61,15 @@ def test_1000_cells_are_one_array_and_the_cluster_is_asked_few_questions(slurm, 
 
 
 def test_more_cells_than_the_largest_array_go_into_several(slurm, tmp_path):
-    slurm.set(MaxArraySize="10")
+    slurm.set(MaxArraySize="4")
     try:
-        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(12))
+        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(5))
         said = submit(file, home).stdout
         assert [line.split(": ")[1] for line in said.splitlines() if line.startswith("job ")] == [
-            "masks", "cells, 10 tasks", "cells, 10 tasks", "cells, 4 tasks", "report",
+            "masks", "cells, 4 tasks", "cells, 4 tasks", "cells, 2 tasks", "report",
         ]  # fmt: skip
-        until(lambda: len(ran(home)) == 24, 120)
-        assert len({line["cell"] for line in ran(home)}) == 24
+        until(lambda: len(ran(home)) == 10, 120)
+        assert len({line["cell"] for line in ran(home)}) == 10
     finally:
         slurm.set(MaxArraySize="1001")
 
@@ -77,13 +77,13 @@ def test_more_cells_than_the_largest_array_go_into_several(slurm, tmp_path):
 def test_a_user_who_may_not_submit_all_at_once_gets_all_done_all_the_same(slurm, tmp_path):
     """The rest is submitted by the last job, with the real command."""
     slurm.run("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set",
-              "MaxSubmitJobs=20")  # fmt: skip
+              "MaxSubmitJobs=8")  # fmt: skip
     try:
-        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(15))
+        file, home = sleeping_sweep(tmp_path, 0.01, quantiles=evenly(5))
         submit(file, home)
-        assert len(slurm.queue()) <= 20
-        until(lambda: len({line["cell"] for line in ran(home)}) == 30, 180)
-        assert len(ran(home)) == 30
+        assert len(slurm.queue()) <= 8
+        until(lambda: len({line["cell"] for line in ran(home)}) == 10, 180)
+        assert len(ran(home)) == 10
     finally:
         slurm.run("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set",
                   "MaxSubmitJobs=-1")  # fmt: skip

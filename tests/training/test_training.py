@@ -14,7 +14,15 @@ from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
 from tests.conftest import connected_mask, tiny
-from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, epoch, start_at, trained
+from tests.trainings import (
+    assert_equal_bits,
+    assert_nothing_is_traced_later,
+    epoch,
+    start_at,
+    stop_at_once,
+    trained,
+    trained_in_pieces,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -250,20 +258,11 @@ def test_what_is_traced_ahead_is_what_training_calls(kind, program, pictures, tm
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, program, pictures, tmp_path):
-    from sweep.training import loop as training
-
     run = program(tiny(ema=0.5) if kind == "resident" else streamed(pictures, ema=0.5))
     mask = connected_mask(run.network)
     whole, weights = trained(run, start_at(run, mask=mask), tmp_path / "whole")
     folder = tmp_path / "pieces"
-    for _ in range(3 * run.steps + 1):  # one step at a time, another state in the program each time
-        try:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(training, "stoppable", stop_at_once)
-                pieces, end = trained(run, start_at(run, mask=mask), folder)
-            break
-        except Interrupted:
-            run.load(run.network.initial(77))
+    pieces, end = trained_in_pieces(run, start_at(run, mask=mask), folder)
     assert_equal_bits(end, weights)
     assert pieces.test == whole.test and pieces.validation == whole.validation
     timeless = [
@@ -274,16 +273,6 @@ def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, p
         for lines in (store.read_metrics(folder), store.read_metrics(tmp_path / "whole"))
     ]
     assert timeless[0] == timeless[1]
-
-
-class stop_at_once:
-    requested = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
 
 
 def test_a_checkpoint_of_another_beginning_is_not_continued(program, tmp_path):
