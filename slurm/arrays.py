@@ -93,7 +93,7 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
             before = ", ".join(id_ for _, id_ in done) or "none"
             raise queue.Silent(f"{error}; jobs submitted before that, and on record: {before}") from None
         if measured := limit_times(home):
-            console.print(f"time limit of the cells: {measured}")
+            console.print(f"time limit of a training: {measured}")
         return done
 
 
@@ -149,10 +149,10 @@ def refuse_live(home: Home) -> None:
 
 
 def limit_times(home: Home) -> str:
-    """Lower the time limit of cells that wait to what the dense run predicts: what is short finds a place sooner.
+    """Lower the time limit of trainings that wait to what the dense run predicts: what is short finds a place sooner.
 
     Nothing depends on it: where SLURM cannot be asked or refuses (it lets nobody raise a limit), the partition's stays,
-    and a cell that needs more time goes on in another turn.
+    and a training that needs more time goes on in another turn.
     """
     limit = predicted_limit(home)
     if not limit or home.experiment.cluster.time_limit:

@@ -6,6 +6,7 @@ The quick ones take moments and are run by `sweep --on slurm` too; the others re
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -31,6 +32,7 @@ from sweep.graph.home import Home
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name, hardware, visible_gpus
 from sweep.lock import UNKNOWN
+from sweep.report.verdict import MARGIN
 from sweep.tracking.runs import hindrance
 from sweep.training.schedule import groups_of, most_devices
 from sweep.work.fitting import fitting
@@ -156,7 +158,7 @@ def _weights(home: Home) -> Found:
         return "all that is done has kept what others start from"
     said = [f"{home.training(name).slug} at {', '.join(in_order(map(str, at)))}" for name, at in lacking.items()]
     more = f" and {len(said) - 3} more" if len(said) > 3 else ""
-    remedy = "they are trained again, and refused unless they come out the same: on a GPU of the same kind, with "
+    remedy = "they are trained again, and fail unless they come out the same: on a GPU of the same kind, with "
     return "warning", f"not there: {'; '.join(said[:3])}{more}", f"{remedy}autotuned/ of those results"
 
 
@@ -172,10 +174,17 @@ def _data(home: Home) -> Found:
     if before and print_ not in before:
         remedy = "the images of before at data.path, or another experiment"
         return "wrong", f"{said}, but others than before (fingerprint {print_})", remedy
+    notes = {}  # what was found besides, and what to do
     if data.name == "folder" and (others := left_out(place_of(data))):
         more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
-        return "warning", f"{said}; {more}", "jpg and png images directly in their class folders"
-    return f"{said}, fingerprint {print_}"
+        notes[more] = "jpg and png images directly in their class folders"
+    error = math.sqrt(0.09 / len(dataset.test))  # √(p (1 − p) / n) of an accuracy p of 90 %
+    if error > MARGIN:
+        few = f"on so few test images an accuracy of 90 % has a standard error of {100 * error:.2g} percentage points"
+        notes[few] = f"about {0.09 / MARGIN**2:,.0f} test images to show a margin of {100 * MARGIN:g} percentage points"
+    return (
+        ("warning", "; ".join([said, *notes]), "; ".join(notes.values())) if notes else f"{said}, fingerprint {print_}"
+    )
 
 
 def _devices(home: Home) -> Found:

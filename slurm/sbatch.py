@@ -132,7 +132,7 @@ def chain(
     trainings, the last job submits the rest.
     """
     now = missing if room is None else missing[: max(1, room - masks - 1)]
-    # afterany: where one seed of several failed, the others go on; without any the masks fail, and the cells go
+    # afterany: where one seed of several failed, the others go on; without any the masks fail, and the tickets go
     making = [_single(experiment, folder, "masks", (("afterany", "dense"),))] if masks else []
     jobs: list[Job] = []
     for (generation, _), group in groupby(sorted(now, key=_place), _place):
@@ -255,7 +255,7 @@ def _job(
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:
     """What a job does, as a shell reads it: train, by its name; or make masks, report, submit the rest."""
     lottery, where = _lottery(experiment.cluster), _quoted(folder)
-    if name == "masks":  # where a cell has another number of GPUs than the dense run, its step is compiled once for all
+    if name == "masks":  # where tickets have another number of GPUs than dense runs, their step is compiled once
         return f"{lottery} masks {where}" + (" --warm-up" if _warms_up(experiment) else "")
     if name in ("report", "rest"):  # rescue is not in the container: it needs sbatch
         rest = " --rest" if name == "rest" else ""

@@ -102,7 +102,7 @@ def _last_line(home: Home, task: str) -> str:
 
 
 def seconds_left(home: Home, tasks: list[State]) -> float | None:
-    """Return the time that the cells to come take on the cluster the experiment describes; None before it is known."""
+    """Return the time the remaining trainings take on the cluster the experiment describes; None before it is known."""
     cluster = home.experiment.cluster
     predicted = predicted_seconds(home, cluster.gpus_per_cell)
     if predicted is None:

@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Diverged(Exception):
-    """The loss of a training stopped being a number. The cell fails; the others go on."""
+    """The loss of a training stopped being a number. The training fails; the others go on."""
 
 
 class Stuck(Exception):

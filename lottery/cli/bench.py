@@ -54,13 +54,13 @@ def step(
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
-    """Time of one training step on made-up images, and its share of what the hardware allows.
+    """Time of one training step on synthetic images, and its share of what the hardware allows.
 
     Of --model, --size, --batch and --precision several may be given; every combination is measured.
     Example: lottery bench step --mask --size 32 --batch 64 128
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
-    cases = [made_up(*case, width, layers, steps) for case in product(model, size, batch, precision)]
+    cases = [synthetic(*case, width, layers, steps) for case in product(model, size, batch, precision)]
     from sweep.bench.roofline import measured
     from sweep.bench.step import time_steps
     from sweep.devices import prepare
@@ -92,7 +92,7 @@ def scaling(
     size: Annotated[int, Parameter(help="Pixels of an image's side")] = 32,
     batch: Annotated[int, Parameter(help="Of one device")] = 64,
     precision: Annotated[Precision, Parameter(help="Of the arithmetic")] = "float32",
-    data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: made-up ones")] = "",
+    data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: synthetic ones")] = "",
     rounds: Rounds = 10,
     steps: Steps = 5,
     devices: Devices = 0,
@@ -104,12 +104,12 @@ def scaling(
     Example: lottery bench scaling --devices 4
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
-    made_up(model, size, batch, precision, width, "auto", steps)  # refuses what makes no sense before TensorFlow starts
+    synthetic(model, size, batch, precision, width, "auto", steps)  # invalid input ends here, before TensorFlow starts
     from sweep.bench.scaling import scale
     from sweep.devices import prepare
 
     where = prepare(devices)
-    experiment = made_up(model, size, batch, precision, width, "auto", steps * where.replicas)
+    experiment = synthetic(model, size, batch, precision, width, "auto", steps * where.replicas)
     if data:
         source = Data("folder", path=data, image_size=size, flip=True)
         experiment = dataclasses.replace(experiment, data=source)
@@ -221,10 +221,10 @@ def _refuse_none(expected: str, **options: float) -> None:
             raise Refused(f"--{name.replace('_', '-')}: received {value}, {expected}")
 
 
-def made_up(
+def synthetic(
     model: str, size: int, batch: int, precision: Precision, width: float, layers: Layers, steps: int
 ) -> Experiment:
-    """An experiment on made-up images, as many classes as the usual data set of this size has."""
+    """An experiment on synthetic images, as many classes as the usual data set of this size has."""
     classes = 10 if size <= 64 else 1000
     experiment = Experiment(
         "bench",

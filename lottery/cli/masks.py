@@ -69,7 +69,7 @@ def masks(
         _warm_up(worker)
     if "SLURM_JOB_ID" in os.environ and some:
         limit = arrays.limit_times(home)
-        console.print(f"time limit of the cells: {limit}" if limit else "time limit of the cells: as submitted")
+        console.print(f"time limit of a training: {limit or 'as submitted'}")
         failed(failures)
         return 0  # the tickets of the seeds that have masks can begin
     return failed(failures)
@@ -132,7 +132,7 @@ def _compare(home: Home, as_json: bool) -> int:
 
 
 def _warm_up(worker: Worker) -> None:
-    """Saves the cells time, nothing more: what goes wrong here is said, and the masks are there all the same."""
+    """Save the trainings time, nothing more: what goes wrong here is said, and the masks are there all the same."""
     began = time.monotonic()
     try:
         done = worker.warm_up()

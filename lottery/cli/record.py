@@ -23,7 +23,7 @@ def record(
 ) -> int:
     """All of a sweep but weights, for a repository or a paper: results, epochs, masks, and tables and figures of them.
 
-    The sweep goes on from it too: where weights are needed, their training is done again, and refused unless it comes
+    The sweep goes on from it too: where weights are needed, their training is done again, and fails unless it comes
     out the same.
 
     Example: lottery record dry_run --to record

@@ -80,7 +80,7 @@ def _delete(path: Path) -> str:
 
 
 def left_over(results: Path) -> list[Left]:
-    """What lies in the pool and is of no use; nothing that a process trains now."""
+    """Return what lies in the pool unreferenced or replaced; nothing that a process trains now."""
     asked = _asked(results)
     others = _of_other_runs(results, asked)
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]

@@ -16,7 +16,7 @@ app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plai
 
 @app.command
 def sync(experiment: ExperimentName, *, results: Results = RESULTS) -> int:
-    """Bring up what was tracked offline, in the order it was made; what was brought up before is left out.
+    """Upload what was tracked offline, in the order it was made; what was uploaded before is left out.
 
     Example: lottery wandb sync cifar10_resnet20
     """
@@ -24,12 +24,12 @@ def sync(experiment: ExperimentName, *, results: Results = RESULTS) -> int:
     folder = home.root / "wandb"
     waiting = [run for run in sorted(folder.glob("offline-run-*")) if not list(run.glob("*.wandb.synced"))]
     if not waiting:
-        console.print(f"nothing to bring up: no offline runs in {folder}")
+        console.print(f"nothing to upload: no offline runs in {folder}")
         return 0
     console.print(f"{len(waiting)} offline runs")
     done = subprocess.run([sys.executable, "-m", "wandb", "sync", "--yes", str(folder)], check=False)
     if done.returncode:
-        raise Refused(f"wandb sync: exit status {done.returncode}; what was not brought up stays in {folder}")
+        raise Refused(f"wandb sync: exit status {done.returncode}; what was not uploaded stays in {folder}")
     return 0
 
 

@@ -2,8 +2,8 @@
 
 A file of pixels as large as the whole split, and a checksum per image, 0 where it is not there; both are mapped into
 memory by every process of the node that reads the split. Who needs an image that is not there decodes it and puts it
-there; two that do so at once write the same bytes, and one that is killed in between has not set the checksum. So cells
-may start, stop, die and join late, each reads its own epoch in its own order, and a picture is decoded once in all.
+there; two that do so at once write the same bytes, and one that is killed in between has not set the checksum. So
+trainings may start, stop, die and join late, each reads its own epoch in its own order, and a picture is decoded once.
 
 A process compares an image with its checksum the first time it reads it: a node that lost its power may have kept one
 of the two files and not the other.

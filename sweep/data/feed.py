@@ -64,7 +64,7 @@ class Streamed:
                 lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
             )
         else:
-            # an image's crop depends on its step and its place in the batch, not on where this sitting began
+            # an image's crop depends on its step and its place in the batch, not on where this session began
             draws = np.repeat(seeds.astype(np.int64), order.shape[1], axis=0)
             draws[:, 1] += np.tile(np.arange(order.shape[1]), len(order))
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(

@@ -114,11 +114,11 @@ Controls = Annotated[tuple[Annotated[str, among(CONTROLS)], ...], ONCE]
 class Prune(Section):
     """Which weights go, and what is trained without them."""
 
-    quantiles: Quantiles = given((), "share of the prunable weights that goes")
-    thresholds: Thresholds = given((), "absolute: weights at or under it go")
-    methods: Methods = given((Method(),), "score, score/allocation, score@point; lowest scores go first")
+    quantiles: Quantiles = given((), "sparsities: shares of the prunable weights that are pruned")
+    thresholds: Thresholds = given((), "absolute: weights at or under it are pruned")
+    methods: Methods = given((Method(),), "score, score/allocation, score@point; lowest scores are pruned first")
     rounds: Whole = given(1, "of pruning and retraining, down `quantiles` or by `share`; 1 = one-shot", ge=1, le=1000)
-    share: Number = given(0.0, "of the weights that are left, goes at each round; 0 = down `quantiles`", ge=0, lt=1)
+    share: Number = given(0.0, "of the remaining weights, pruned in each round; 0 = down `quantiles`", ge=0, lt=1)
     budget: Literal["weights", "macs"] = given("weights", "quantiles are shares of weights, or of their multiply-adds")
     rewind: Points = given((BEGINNING,), "points the tickets start from: 0, 2ep, 500it")
     lr_rewind: Points = given((), "learning-rate rewinding: final weights, the schedule from these points")
@@ -127,7 +127,9 @@ class Prune(Section):
     controls: Controls = given((), "beside the tickets, each differs in one thing (methods.md)")
     control_quantiles: Quantiles = given((), "empty: all quantiles and thresholds")
     control_rewind: Points = given((), "empty: all rewind points")
-    collapse: Literal["skip", "train", "refuse"] = given("skip", "where a mask leaves nothing of a kernel")
+    collapse: Literal["skip", "train", "refuse"] = given(
+        "skip", "where a layer is fully pruned: skip it, train, or fail"
+    )
     instability: Points = given((), "points from which two children with other data orders are compared")
     instability_quantiles: Quantiles = given((), "of tickets besides the dense network; some of those pruned at")
 
@@ -155,16 +157,16 @@ class Cluster(Section):
     partition: Site = given("", "of SLURM; empty: the site's default")
     account: Site = given("", "of SLURM; empty: the user's default")
     qos: Site = given("", "of SLURM; empty: the site's default")
-    nodes: Whole = given(20, "with gpus_per_node: how many cells run at a time", ge=1)
+    nodes: Whole = given(20, "with gpus_per_node: how many trainings run at a time", ge=1)
     gpus_per_node: Whole = given(4, "that the dense run gets, as far as they can share a batch", ge=1)
-    gpus_per_cell: Whole = given(1, "1: the cells of a node do not talk; more: MirroredStrategy inside the cell", ge=1)
-    trainings_per_task: Count = given(1, "cells that an array element trains: start-up is paid once; auto: as measured")
+    gpus_per_cell: Whole = given(1, "GPUs of a ticket or control; more than 1: MirroredStrategy", ge=1)
+    trainings_per_task: Count = given(1, "trainings of an array element: start-up is paid once; auto: as measured")
     trainings_per_gpu: Count = given(1, "of these, at a time on one GPU (MPS); auto: as lottery bench packing measured")
     cpus_per_gpu: Whole = given(8, "CPU cores asked for with every GPU", ge=1)
     memory_per_gpu: Memory = given("32G", "memory asked for with every GPU, as SLURM writes it")
-    time_limit: Time = given("", "of one cell, as SLURM writes it; empty = predicted once the dense run was measured")
+    time_limit: Time = given("", "of one training, as SLURM writes it; empty = predicted from the dense run")
     dense_time_limit: Time = given("", "of one dense run; empty = the partition's")
-    array_parallelism: Whole = given(0, "cells at a time; 0 = as many as the nodes have GPUs for", ge=0)
+    array_parallelism: Whole = given(0, "trainings at a time; 0 = as many as the nodes have GPUs for", ge=0)
     warning_seconds: Whole = given(120, "before the time limit, to save and go on in another turn", ge=1, le=65535)
     restarts: Whole = given(5, "of a task that gets no further, before it counts as failed", ge=0)
     options: tuple[Option, ...] = given((), "further, for sbatch, such as --constraint=a100; none the chain rests on")

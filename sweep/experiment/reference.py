@@ -14,7 +14,8 @@ from sweep.experiment.reading import schema
 HEAD = """# The experiment file
 
 One YAML file asks one question. Everything has a default; what is not written has it. Any field can be changed on the
-command line: `recipe.epochs=30 seeds=[0,1]`. Wrong keys and values are refused before anything is written, a line each.
+command line: `recipe.epochs=30 seeds=[0,1]`. Invalid keys and values are all
+reported before anything is written.
 
     model: {name: resnet20}
     data: {name: cifar10, path: cifar-10-python.tar.gz, pad: 4, flip: true}

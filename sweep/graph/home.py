@@ -73,7 +73,7 @@ class Home:
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
     def skipped(self, training: Task) -> str:
-        """Why it was not trained at all, where this experiment wants that: its mask cuts the network through."""
+        """Return why a training was skipped, as `prune.collapse` has it: a layer is fully pruned; else nothing."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
         if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
             return ""
@@ -167,7 +167,7 @@ REASON: files.Shape = {"reason": str, "runs?": {}}  # of failure.json and skippe
 
 def descriptions(pool: Path) -> list[Path]:
     """experiment.yaml of all its experiments. Also where that may not be looked for, which a glob passes by: what it
-    asks for would seem to be of no use."""
+    asks for would seem to be unreferenced."""
     out = []
     for path in sorted(folder / "experiment.yaml" for folder in pool.iterdir()):
         try:

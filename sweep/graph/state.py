@@ -19,8 +19,8 @@ from sweep.progress import duration
 
 @dataclass(frozen=True)
 class State:
-    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed`, `done`, or `skipped`: its mask cuts
-    the network through, so it is not trained; on SLURM also `lost`: submitted, not finished, and no longer there."""
+    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed`, `done`, or `skipped`: a layer
+    is fully pruned, so it is not trained; on SLURM also `lost`: submitted, not finished, and no longer there."""
 
     task: str
     state: str

@@ -135,5 +135,5 @@ def remaining(mask: np.ndarray, network: Network) -> dict[str, int]:
 
 
 def emptied(mask: np.ndarray, network: Network) -> list[str]:
-    """Kernels with nothing left: there the network is cut through and can learn nothing behind."""
+    """Return the layers that are fully pruned: the network can learn nothing behind them."""
     return [name for name, count in remaining(mask, network).items() if count == 0]

@@ -2,7 +2,7 @@
 
 Online, every epoch is logged as it ends; after a resume the server tells how far it got, and the lines after that
 follow. Offline, a run that is killed loses what wandb had not written yet, and rows written twice are both uploaded
-later; so the rows are handed over at the end of each sitting, all at once, and `wandb.json` beside the metrics says how
+later; so the rows are handed over at the end of each session, all at once, and `wandb.json` beside the metrics says how
 far that went. Training never waits for a server: where none can be reached, or the key is wrong, it goes on offline.
 """
 
@@ -162,7 +162,7 @@ def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -
             except wandb.Error as error:
                 why = " ".join(str(error).split())[:200]
                 wandb.teardown(exit_code=1)  # else the id counts as in use
-        _gave_up.append(why)  # the next cells of this process need not try again
+        _gave_up.append(why)  # the next trainings of this process need not try again
         console.print(f"wandb: {why}; going on offline, `lottery wandb sync` brings it up later")
     return _defined(wandb.init(mode="offline", **wanted)), False
 

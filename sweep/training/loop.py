@@ -52,7 +52,7 @@ class Outcome:
     test: dict[str, float]
     validation: dict[str, float]
     epochs: float  # trained; not whole where it began inside an epoch
-    seconds: float  # over all its sittings
+    seconds: float  # over all its sessions
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _Run:
     def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
         self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
         self.epoch, self.step = divmod(start.step, program.steps)
-        self.seconds = 0.0  # of training, all sittings
+        self.seconds = 0.0  # of training, all sessions
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()

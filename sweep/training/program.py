@@ -1,6 +1,6 @@
 """The compiled training program: state on the devices, steps; what it evaluates with stands in evaluation.py.
 
-Built once per process. Weights, momentum and mask are variables, so that the next cell is loaded, not recompiled.
+Built once per process. Weights, momentum and mask are variables, so that the next training is loaded, not recompiled.
 
 What a step computes stands in step.py: two pure functions with one sum over the replicas between them.
 """
@@ -61,7 +61,8 @@ class Program:
         self._run = function(self._steps, jit_compile=whole)
         if self.jit:
             # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
-            # compiled programs are found again by name. Traced later, a cell would not find what the warm-up compiled.
+            # compiled programs are found again by name. Traced later, a training would not find what the
+            # warm-up compiled.
             for called, arguments in self.calls():
                 called.get_concrete_function(**arguments)
 

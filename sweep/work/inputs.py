@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
 
 
 class Skipped(Exception):
-    """The training is not to be started, as `prune.collapse` has it: its mask cuts the network through."""
+    """The training is not to be started, as `prune.collapse` has it: a layer is fully pruned."""
 
 
 class Device(Scorer, Protocol):

@@ -42,7 +42,7 @@ def run_training(home: Home, program: Program, inputs: Inputs, began: float, qui
 
 
 def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
-    """Steps at which its weights are kept: of a dense run those that others start from, and a ladder of early ones."""
+    """Steps at which its weights are kept: of a dense run those that others start from, and extra early checkpoints."""
     if not training.dense:
         return frozenset()
     asked = [at for at in home.points_asked(training) if at != END]
@@ -90,7 +90,7 @@ def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[
     lines = [line for line in metrics if "trainings_on_gpu" in line]
     if lines and len(lines) == len(metrics):
         out["gpu_seconds"] = sum(
-            line.get("devices", program.devices.replicas)  # each sitting may have had others
+            line.get("devices", program.devices.replicas)  # each session may have had others
             * (line["seconds"] + line["evaluation_seconds"])
             / line["trainings_on_gpu"]
             for line in lines

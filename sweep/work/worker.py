@@ -192,7 +192,7 @@ class Worker:
             raise
         except (Refused, Diverged, Stuck) as error:
             return self._failed(task, str(error), refused=isinstance(error, Refused))
-        except Exception as error:  # any fault of one cell, out of memory too, must not end the others
+        except Exception as error:  # any fault of one training, out of memory too, must not end the others
             if isinstance(error, OSError) and error.errno in files.FULL:
                 where = error.filename or self.home.folder_of(task)  # the system does not always say
                 return self._failed(task, f"{where}: {error.strerror}; make room and run again")

@@ -32,7 +32,8 @@ def found(home: Home, what: str, on_slurm: bool = False) -> preflight.Finding:
 
 def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tmp_path):
     findings = list(preflight.look(home_in(tmp_path), on_slurm=False))
-    assert {one.state for one in findings} == {"ok"}, findings
+    assert {one.what for one in findings if one.state != "ok"} == {"data"}, "359 digits are few"
+    assert "has a standard error of 1.6 percentage points" in findings[-1].found
     assert {one.what for one in findings} == {"results", "lock", "clock", "disk", "weights", "wandb", "devices", "data"}
     assert list(tmp_path.iterdir()) == []
 
@@ -132,7 +133,7 @@ def test_what_slurm_would_not_take_is_found_and_nothing_is_submitted(case, slurm
 def test_where_slurm_takes_it_and_a_node_sees_the_folder_all_is_well(slurm, tmp_path, monkeypatch):
     home = on_cluster(tmp_path, SMALL)
     findings = {one.what: one for one in preflight.look(home, on_slurm=True)}
-    assert {one.state for one in findings.values()} == {"ok"}, findings
+    assert {one.what for one in findings.values() if one.state != "ok"} == {"data"}, findings
     assert "a node sees this folder" in findings["nodes"].found
     monkeypatch.setattr(preflight.sys, "executable", "/nowhere/python")
     assert preflight._nodes(home)[0] == "wrong"
