@@ -118,7 +118,7 @@ def undisturbed(tiny_file, tmp_path_factory) -> Path:
     return once(tmp_path_factory, "undisturbed", "sweep", tiny_file)
 
 
-DRY_RUN = ("dry-run", "recipe.epochs=4", "prune.quantiles=[0.95]")
+DRY_RUN = ("dry-run", "recipe.epochs=4", "prune.quantiles=[0.5]", "prune.control_quantiles=[0.5]")
 
 
 @pytest.fixture(scope="session")

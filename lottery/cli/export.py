@@ -49,33 +49,45 @@ def evaluate(
     experiment: ExperimentName,
     *words: Words,
     split: Annotated[Literal["test", "validation", "train"], Parameter(help="Which images of the data set")] = "test",
-    on: Annotated[Path | None, Parameter(help="Other images of the same classes, laid out like the data set")] = None,
+    on: Annotated[
+        Path | None, Parameter(help="Other images: folders named by the classes, or laid out like the data set")
+    ] = None,
     predictions: Annotated[Path | None, Parameter(help="Write a CSV file with one line per image")] = None,
+    figure: Annotated[Path | None, Parameter(help="Draw the confusion matrix, as FIGURE.png and FIGURE.svg")] = None,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Evaluate a finished training on images: accuracy, loss, every class, confusion, calibration.
+    """Evaluate a training, or a file of lottery export: accuracy, loss, every class, confusion, calibration.
 
     Example: lottery evaluate dry_run dense-seed0 --split validation
     """
     from sweep.data import open_dataset
     from sweep.devices import prepare
     from sweep.export import evaluate as evaluation
+    from sweep.export import formats
+    from sweep.report.figures import confusion_figure, save
 
-    home, training = chosen(experiment, words, results)
+    file = Path(experiment) if formats.is_exported(Path(experiment)) else None
+    facts = formats.facts_in(file) if file else {}
+    home, training = chosen(facts["experiment"], (facts["training"], *words), results) if facts else chosen(
+        experiment, words, results)  # fmt: skip
     dataset = open_dataset(training.data)
     images, where = evaluation.images_of(dataset, training.data, on, split)
-    found = evaluation.evaluated(home, training, dataset, images, prepare())
+    if file:
+        found = evaluation.evaluated_file(file, facts, images)
+    else:
+        found = evaluation.evaluated(home, training, dataset, images, prepare())
     names = dataset.class_names
     if predictions:
         evaluation.write_predictions(predictions, found, names, images)
     described = evaluation.as_json(found, names)
-    if split == "test" and on is None:
+    if split == "test" and on is None and not file:
         evaluation.record(home, training, described)
     if json_:
         print(json.dumps({"training": training.name, "on": where} | described, indent=1))
         return 0
-    console.print(f"{training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
+    drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix("")) if figure else []
+    console.print(f"{file or training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
                   f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
                   f"{100 * described['calibration_error']:.1f} percentage points")  # fmt: skip
     table = Table("class", "images", "right", "most often taken for")
@@ -87,8 +99,8 @@ def evaluate(
         share = described["per_class"][name]
         table.add_row(name, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
     progress.show(table)
-    if predictions:
-        console.print(f"predictions: {predictions}")
+    for path in [*([predictions] if predictions else []), *drawn]:
+        console.print(f"written: {path}")
     return 0
 
 

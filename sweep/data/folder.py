@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,15 @@ def read(data: Data) -> Dataset:
     classes = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
     if len(classes) < 2:
         raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")
-    train, validation = hold_out(_files(root / "train", classes), data.validation)
+    train, validation = hold_out(class_files(root / "train", classes), data.validation)
     size = data.image_size or 224
     return Dataset(
-        "folder", len(classes), size, 3, train, validation, _files(test, classes), MEAN, DEVIATION, tuple(classes)
+        "folder", len(classes), size, 3, train, validation, class_files(test, classes), MEAN, DEVIATION, tuple(classes)
     )
 
 
-def _files(folder: Path, classes: list[str]) -> Files:
+def class_files(folder: Path, classes: Sequence[str]) -> Files:
+    """Return the images of class folders; the label of an image is the place of its folder among the classes."""
     strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in classes)
     if strange:
         raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")

@@ -15,9 +15,12 @@ import tensorflow as tf
 from sweep import files
 from sweep.data import Dataset, Images, Split, open_dataset
 from sweep.data.feed import feed
+from sweep.data.folder import class_files
 from sweep.devices import Devices, prepare
-from sweep.errors import Refused
+from sweep.errors import Refused, cut
 from sweep.experiment import END, Data
+from sweep.experiment.sources import SOURCES
+from sweep.export import formats
 from sweep.export.metrics import Predictions
 from sweep.graph.home import Home
 from sweep.graph.mask_file import weights_at
@@ -26,6 +29,7 @@ from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
 
 SplitName = Literal["test", "validation", "train"]
+BATCH = 256  # images that a file computes at a time
 
 
 def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, devices: Devices) -> Predictions:
@@ -39,9 +43,49 @@ def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, de
     return Predictions(evaluation.logits(split), np.asarray(split.labels))
 
 
+def evaluated_file(path: Path, facts: dict[str, Any], split: Split) -> Predictions:
+    """Return what an exported file computes for images, by its own library. `facts`: what the file says of itself."""
+    run = formats.format_of(path, "float32").run
+    if run is None:
+        raise Refused(
+            f"{path}: has arrays and computes nothing; expected a .keras, .tflite or .onnx file or a SavedModel"
+        )
+    images = in_memory(split, len(split), facts["image_size"])
+    if not facts["preprocessing"]:
+        images = images.astype(np.float32) * np.float32(facts["scale"]) + np.float32(facts["offset"])
+    outputs = np.concatenate([run(path, images[first : first + BATCH]) for first in range(0, len(images), BATCH)])
+    if facts["outputs"] == "probabilities":
+        outputs = np.log(np.maximum(outputs, 1e-30))
+    return Predictions(outputs, np.asarray(split.labels))
+
+
+def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) -> Images:
+    """Return the pictures of class folders, resized to `size` pixels, in colour or grey as the network takes them."""
+    from PIL import Image
+
+    found = class_files(folder, names)
+
+    def read(path: str) -> np.ndarray:
+        try:
+            picture = Image.open(path).convert("RGB" if channels == 3 else "L")
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise Refused(f"--on {path}: {cut(' '.join(str(error).split()))}; expected a picture") from None
+        picture = picture if picture.size == (size, size) else picture.resize((size, size), Image.Resampling.BILINEAR)
+        return np.asarray(picture).reshape(size, size, channels)
+
+    return Images(np.stack([read(path) for path in found.paths]), found.labels)
+
+
 def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitName) -> tuple[Split, str]:
-    """Return the images to evaluate on, and what to call them: a split of the training's data, or of another folder."""
+    """Return the images to evaluate on, and what to call them.
+
+    A split of the training's data; with a path, of another folder with such data, or the pictures of class folders.
+    """
     dataset = trained_on
+    if path is not None and any((path / one).is_dir() for one in trained_on.class_names):
+        if SOURCES[data.name].listed:
+            return class_files(path, trained_on.class_names), f"images in {path}"
+        return pictures_in(path, trained_on.class_names, dataset.image_size, dataset.channels), f"images in {path}"
     if path is not None:
         dataset = open_dataset(replace(data, path=str(path), listing="", validation=0))
         if dataset.classes != trained_on.classes or dataset.class_names != trained_on.class_names:

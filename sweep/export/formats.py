@@ -164,10 +164,26 @@ def format_of(path: Path, precision: Precision) -> Format:
 
 def facts_in(path: Path) -> dict[str, Any]:
     """Return what an exported file says of itself."""
-    if path.is_dir():
-        return dict(json.loads((path / "assets.extra" / FACTS).read_text()))
-    with zipfile.ZipFile(path) as archive:
-        return dict(json.loads(archive.read(FACTS)))
+    try:
+        if path.is_dir():
+            return dict(json.loads((path / "assets.extra" / FACTS).read_text()))
+        if path.suffix == ".onnx":
+            import onnx
+
+            properties = {one.key: one.value for one in onnx.load(path).metadata_props}
+            return dict(json.loads(properties[FACTS]))
+        with zipfile.ZipFile(path) as archive:
+            return dict(json.loads(archive.read(FACTS)))
+    except ImportError:
+        raise Refused(f"onnx is not installed; {EXTRA}") from None
+    except Exception as error:  # a library of each format has errors of its own
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise Refused(f"{path}: {said[:200]}; expected a file that lottery export wrote") from None
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a path is a file of one of the formats, or a SavedModel."""
+    return (path.is_file() and path.suffix in FORMATS) or (path / "saved_model.pb").is_file()
 
 
 def _describe(subject: Subject, path: Path) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sweep.data import open_dataset
+from sweep.experiment import Data
+from sweep.export.formats import facts_in
 from tests.commands import lottery
 
 pytestmark = pytest.mark.tensorflow
@@ -51,19 +54,39 @@ def test_an_experiment_alone_means_its_best_ticket(dry_run, best):
     assert f"best ticket: {best['training']}" in done.stderr and "calibration error" in done.stdout
 
 
-def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path):
-    said = lottery("export", dry_run / "dry_run", best["training"], "--to", tmp_path / "ticket.tflite").stdout
+@pytest.mark.parametrize("ending", [".tflite", ".keras", ".onnx", ""])
+def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path, ending):
+    path = tmp_path / f"ticket{ending}"
+    said = lottery("export", dry_run / "dry_run", best["training"], "--to", path).stdout
     assert "100 % of answers as in training" in said
-    from sweep.data import open_dataset
-    from sweep.experiment import Data
-    from sweep.export import lite
-    from sweep.export.formats import facts_in
+    facts = facts_in(path)
+    assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
+    found = json.loads(lottery("evaluate", path, "--results", dry_run, "--json").stdout)
+    assert found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)  # of all test images
+    assert found["loss"] == pytest.approx(result(dry_run, best["training"])["test"]["loss"], rel=1e-4)
+
+
+def test_a_training_is_evaluated_on_pictures_in_class_folders_and_its_confusion_drawn(dry_run, best, tmp_path):
+    from PIL import Image
 
     test = open_dataset(Data("digits")).test
-    right = lite.run((tmp_path / "ticket.tflite").read_bytes(), test.images).argmax(1) == test.labels
-    assert right.mean() == pytest.approx(best["test_top1"], abs=1e-9)
-    facts = facts_in(tmp_path / "ticket.tflite")
-    assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
+    for number, (image, label) in enumerate(zip(test.images, test.labels, strict=True)):
+        (tmp_path / "own" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0]).save(tmp_path / "own" / str(label) / f"{number}.png")
+    words = ("evaluate", dry_run / "dry_run", best["training"], "--on", tmp_path / "own")
+    assert json.loads(lottery(*words, "--json").stdout)["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
+    lottery(*words, "--figure", tmp_path / "confusion.svg")
+    assert (tmp_path / "confusion.svg").read_text().startswith("<svg") and (tmp_path / "confusion.png").exists()
+    (tmp_path / "own" / "3" / "broken.png").write_bytes(b"no picture")
+    done = lottery(*words, check=2)
+    assert "broken.png" in done.stderr and "expected a picture" in done.stderr
+
+
+def test_a_damaged_file_is_refused_in_one_line(dry_run, tmp_path):
+    for name in ("cut.keras", "cut.tflite", "cut.onnx", "cut.npz"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 and no more")
+        done = lottery("evaluate", tmp_path / name, "--results", dry_run, check=2)
+        assert "expected a file that lottery export wrote" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_inference_is_timed_dense_sparse_and_int8_with_the_kernels_that_ran(dry_run, best):
