@@ -50,11 +50,12 @@ def test_a_plain_script_submitted_by_hand_does_the_same_work_in_a_folder_of_any_
     slurm, tmp_path, undisturbed, tiny_file
 ):
     results = tmp_path / 'it\'s 100 %j $(touch oops) "here" `id`'
-    said = lottery("sbatch", tiny_file, "--results", results).stdout
+    said = lottery("sbatch", tiny_file, "prune.quantiles=[0.5]", "prune.rewind=[1ep]", "--results", results).stdout
     commands = said.partition("each waiting for the one before:\n")[2]
     subprocess.run(["bash", "-e"], input=commands, text=True, check=True, cwd=tmp_path)
     until(lambda: list(results.glob("*/report/results.csv")), 300)
-    assert csv_of(results) == csv_of(undisturbed)
+    rows, whole = (csv_of(root).splitlines() for root in (results, undisturbed))
+    assert len(rows) == 3 and set(rows) < set(whole)
     logs = {path.name for path in results.glob("slurm/logs/*.out")}
     assert {f"{path.name}.out" for path in results.glob("trainings/*")} | {"tiny-masks.out", "tiny-report.out"} <= logs
     assert {path.name for path in tmp_path.iterdir()} == {results.name}, "a part of the name was run or split off"
