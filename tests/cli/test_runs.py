@@ -58,7 +58,7 @@ def test_what_the_first_run_led_to_is_refused_until_it_is_gone(rounds, lottery):
     assert {path.name for path in (rounds.pool / "trainings").iterdir()} == {dense, "unasked"}
 
 
-def test_neither_is_anything_trained_from_it_nor_submitted(rounds, lottery, monkeypatch):
+def test_nothing_is_trained_or_submitted_from_a_replaced_dense_run(rounds, lottery, monkeypatch):
     replace_the_dense_run(rounds, 1)
     second = rounds.training("ticket-q0.36-r2-k0-seed0")
     said = synthetic.refusal(lambda: Runs(rounds.pool).refuse_replaced(second))

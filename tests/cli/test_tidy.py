@@ -42,7 +42,7 @@ def test_what_was_taken_out_of_an_experiment_is_listed_and_stays(shrunk, lottery
     assert content(shrunk.pool) == before
 
 
-def test_told_to_it_deletes_that_and_nothing_else(shrunk, lottery):
+def test_tidy_delete_removes_only_what_no_experiment_asks_for(shrunk, lottery):
     wanted = {training.name for training in shrunk.graph if "q0.9" not in training.slug}
     assert "deleted: 3" in lottery("tidy", "--delete")[1]
     assert {path.name for path in (shrunk.pool / "trainings").iterdir()} == wanted

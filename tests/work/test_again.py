@@ -102,7 +102,7 @@ def test_an_epoch_that_the_record_lost_is_named(tiny_file, record):
     assert done.returncode in (1, 2) and f"metrics.jsonl: {len(lines) - 1} of {len(lines)} epochs" in done.stderr
 
 
-def test_stopped_on_the_way_it_goes_on_from_there(tiny_file, record, monkeypatch):
+def test_training_again_that_was_stopped_goes_on_from_its_checkpoint(tiny_file, record, monkeypatch):
     from sweep.work import again
 
     compare, seen = again._First.compare, []
@@ -151,7 +151,7 @@ def test_an_earlier_point_that_is_wanted_later_is_not_passed_over(tiny_file, rec
     assert home.weights(dense, point("1ep")) == "there"
 
 
-def test_one_process_trains_it_again_while_another_leaves_it_alone(tiny_file, record):
+def test_weights_are_trained_again_by_one_process_at_a_time(tiny_file, record):
     from sweep.errors import Busy
     from sweep.graph import claim
 

@@ -57,7 +57,7 @@ def refused(*words: object) -> str:
     return done.stderr
 
 
-def test_in_the_dense_run_among_the_cells_and_in_the_report(disk, tiny_file, undisturbed):
+def test_a_disk_that_fills_in_the_dense_run_the_cells_or_the_report_loses_nothing(disk, tiny_file, undisturbed):
     results = disk.place / "results"
     words = ("sweep", tiny_file, "--results", results)
     disk.fill(left=100_000)  # enough to begin
@@ -78,7 +78,7 @@ def test_in_the_dense_run_among_the_cells_and_in_the_report(disk, tiny_file, und
     assert csv_of(results) == csv_of(undisturbed)
 
 
-def test_also_where_the_failure_itself_cannot_be_written(disk, tiny_file, trained, undisturbed):
+def test_a_sweep_goes_on_after_a_disk_too_full_to_record_the_failure(disk, tiny_file, trained, undisturbed):
     shutil.copytree(trained, disk.place / "results")
     lottery("masks", tiny_file, "--results", disk.place / "results")
     disk.fill()
@@ -91,7 +91,7 @@ def test_also_where_the_failure_itself_cannot_be_written(disk, tiny_file, traine
 
 
 @pytest.mark.parametrize("left", [0, 8192, 16384, 24576, 40960])
-def test_during_a_submission_nothing_stays_in_the_queue_and_the_next_one_goes_through(
+def test_a_submission_on_a_full_disk_leaves_nothing_in_the_queue_and_can_be_repeated(
     left, slurm, disk, tiny_file, trained, undisturbed
 ):
     """So much is left: nothing for a file of its own, the scripts, the pickles, the record."""

@@ -88,7 +88,7 @@ def test_a_service_that_runs_already_is_used_and_left_alone(gpu, tmp_path):
     assert log.read_text().split() == ["get_server_list"]
 
 
-def test_where_it_cannot_be_started_that_is_said_in_one_line(gpu):
+def test_mps_that_cannot_be_started_is_refused_in_one_line(gpu):
     with pytest.raises(Refused, match="MPS, and nvidia-cuda-mps-control is not installed"), shared_gpus(2):
         pass
     program(gpu, "nvidia-cuda-mps-control", "echo no permission >&2; exit 1")

@@ -87,7 +87,7 @@ OFTEN = ("mask, other bits", "final weights")  # the others in make drill
 
 
 @pytest.mark.parametrize("what", [pytest.param(w, marks=() if w in OFTEN else pytest.mark.drill) for w in DAMAGE])
-def test_the_words_name_the_file_and_the_remedy_and_followed_the_sweep_is_whole_again(
+def test_a_damaged_file_is_named_with_its_remedy_and_the_remedy_restores_the_sweep(
     what, undisturbed, tiny_file, tmp_path
 ):
     damage, words = DAMAGE[what]

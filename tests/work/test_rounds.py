@@ -112,7 +112,7 @@ def test_a_mask_that_empties_a_kernel_is_skipped_with_its_reason_and_costs_nothi
     assert [row["state"] for row in status_of(trained / "tiny").values()] == ["done"] * 3, again.stdout
 
 
-def test_refused_where_that_is_asked_for(trained, tiny_file):
+def test_a_mask_that_empties_a_kernel_is_refused_with_collapse_refuse(trained, tiny_file):
     done = lottery("sweep", tiny_file, *EMPTYING, "prune.collapse=refuse", "--results", trained, check=2)
     (line,) = [line for line in done.stderr.splitlines() if "FAILED" in line]
     assert "fully pruned" in line and "expected prune.collapse skip or train" in line
