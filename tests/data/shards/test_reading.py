@@ -19,10 +19,11 @@ from sweep.data.prepared import name_of
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment
-from tests.commands import python
+from tests.commands import LOTTERY, lottery, python
 from tests.conftest import tiny
 from tests.data.shards.conftest import SIZE
 from tests.data.shards.readers import together
+from tests.slurm_cluster import until
 from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, start_at, trained, trained_in_pieces
 
 pytestmark = pytest.mark.tensorflow
@@ -205,6 +206,25 @@ def test_stopped_after_any_step_training_from_shards_goes_on_to_the_same_bits(ra
     pieces, end = trained_in_pieces(run, start_at(run), tmp_path / "pieces")
     assert_equal_bits(end, weights)
     assert pieces.test == whole.test and pieces.validation == whole.validation
+
+
+@pytest.mark.drill
+def test_training_from_jpeg_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, tmp_path):
+    (tmp_path / "e.yaml").write_text(
+        f"model: {{name: resnet8, width: 0.25}}\n"
+        f"data: {{name: shards, path: {jpeg}, image_size: 16, validation: 10, flip: true}}\n"
+        "recipe: {epochs: 6, batch: 10, learning_rate: 0.01, checkpoint_minutes: 0.001}\nprune: {quantiles: [0.5]}\n"
+    )
+    words = ["train", tmp_path / "e.yaml", "--results"]
+    lottery(*words, tmp_path / "straight")
+    process = subprocess.Popen([*LOTTERY, *map(str, words), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+    until(lambda: [*tmp_path.glob("killed/trainings/*/checkpoint.h5")], 120)
+    process.kill()
+    process.wait()
+    lottery(*words, tmp_path / "killed")
+    results = [next((tmp_path / name).glob("trainings/dense-*/result.json")) for name in ("straight", "killed")]
+    first, second = (json.loads(path.read_text()) for path in results)
+    assert first["test"] == second["test"] and first["validation"] == second["validation"]
 
 
 def test_what_is_traced_ahead_is_what_training_calls(raw, program, tmp_path):
