@@ -131,7 +131,7 @@ def curves(
         layers += across(dense)
     if others:
         layers += _published(others, remaining)
-        below += ["grey: published, by rewind point, with the range of its trials"]
+        below += [] if page else ["grey: published, by rewind point, with the range of its trials"]
     chart = alt.layer(*layers).properties(width=520, height=340, title=headed(title, below))
     return chart.configure_legend(labelLimit=320)
 

@@ -147,9 +147,9 @@ def _verdicts(found: list[Verdict]) -> Lines:
             "seeds": str(one.accuracy.seeds),
             "test accuracy": _unbroken(one.accuracy),
             "verdict": one.outcome,
-            "p (test)": _unbroken(with_test(one)),
+            "p (test)": with_test(one),
             "against dense, percentage points": _unbroken_reason(one),
-            **({"held against": ", ".join(DOUBTS[kind] for kind in one.controls) or "–"} if held else {}),
+            **({"held against": ", ".join(one.controls) or "–"} if held else {}),
         }
         for one in found
     ])  # fmt: skip
@@ -164,7 +164,7 @@ def _controls(found: list[Verdict]) -> Lines:
             "ticket from": one.rewind,
             "seeds": str(gain.seeds),
             "ticket above it, percentage points": f"{100 * gain.mean:+.2f}",
-            "95 % interval": gain.interval or "–",
+            "95 % interval": _unbroken(gain.interval) or "–",
         }
         for kind in DOUBTS for one in found if (gain := one.controls.get(kind))
     ])  # fmt: skip
@@ -187,7 +187,7 @@ def _other_ways(rows: list[Row]) -> Lines:
             "weights remaining": f"{density_of(group):.2%}",
             "seeds": str(len(group)),
             "test accuracy": _unbroken(estimate([top1(row) for row in group])),
-            "against dense, percentage points": f"{100 * away.mean:+.2f} {away.interval}" if away else "–",
+            "against dense, percentage points": f"{100 * away.mean:+.2f} {_unbroken(away.interval)}" if away else "–",
         })  # fmt: skip
     return _told_apart(out)
 
@@ -294,13 +294,13 @@ def _unbroken(figure: Estimate | str) -> str:
 
 
 def _unbroken_reason(one: Verdict) -> str:
-    """Return a verdict's reason with its figures kept on one line; a sentence (why it failed) may break."""
+    """Return a verdict's reason with each of its figures on one line; a sentence (why it failed) may break."""
     figures, *why = (
         one.reason.replace(" percentage points", "").split("; ")
         if one.difference and one.outcome != "failed"
         else ("", one.reason)
     )
-    return "; ".join(filter(None, (_unbroken(figures), *why)))
+    return "; ".join(filter(None, (_unbroken(figures).replace("\u00a0[", " ["), *why)))
 
 
 def _told_apart(lines: Lines) -> Lines:
