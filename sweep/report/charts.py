@@ -21,7 +21,7 @@ CONFIG = {
         "labelLimit": 320,
         "orient": "bottom",
         "layout": {"bottom": {"direction": "vertical"}},
-        "columns": {"expr": "width < 450 ? 1 : 2"},  # nothing is cut off on a phone
+        "columns": 2,  # on a phone 1 (page.html)
     },
     "title": {"color": "currentColor", "subtitleColor": "currentColor"},
     "view": {"stroke": None},

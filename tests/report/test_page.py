@@ -175,7 +175,8 @@ def test_hovering_over_a_ticket_tells_its_numbers(browser, swept):
 
 
 CLIPPED = """
-const inside = (inner, outer) => inner.left >= outer.left - 2 && inner.right <= outer.right + 2, clipped = [];
+const clipped = [], inside = (inner, outer) => inner.left >= outer.left - 2 && inner.right <= outer.right + 2
+  && inner.top >= outer.top - 2 && inner.bottom <= outer.bottom + 2;
 if (document.scrollingElement.scrollWidth > innerWidth) clipped.push("the page");
 for (const text of document.querySelectorAll(".chart svg text"))
   if (!inside(text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect()))
