@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from models import build
+from sweep.graph.home import Home
+from sweep.graph.mask_file import make_mask
 from sweep.graph.plan import graph_of
 from sweep.pruning import masks
 from sweep.pruning.cost import macs_remaining, multiply_adds, stored_bytes
@@ -63,6 +65,14 @@ def test_a_budget_of_multiply_adds_is_met_to_one_weight(network, score, allocati
     assert (found[0] | ~found[1]).all() and (found[1] | ~found[2]).all(), "sparser masks lie inside denser ones"
     by_weights = masks.prune(seen, masks.kernel_shapes(network), Level("quantile", 0.95), "magnitude", allocation).mask
     assert allocation == "uniform" or abs(macs_remaining(by_weights, network) - 0.05) > 0.01
+
+
+def test_a_mask_on_disk_meets_its_budget(tmp_path):
+    home = Home(tmp_path / "small", made_up.experiment(budget="macs"))
+    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    made, read = (make_mask(home, home.training("ticket-q0.9macs-k0-seed0").mask) for _ in range(2))
+    assert (made.mask == read.mask).all() and abs(macs_remaining(made.mask, made.network) - 0.1) < 0.001
+    assert abs(made.density - 0.1) > 0.01
 
 
 def test_a_budget_of_weights_changes_no_name_and_one_of_multiply_adds_does():

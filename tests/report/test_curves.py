@@ -119,6 +119,8 @@ def test_a_control_far_below_does_not_press_the_tickets_together():
     assert far["title"]["subtitle"] == [
         "off scale (▼): random mask, from 0: 10.0 to 60.0 % at 2 to 10 % of weights remaining"
     ]
+    (marks,) = [layer for layer in far["layer"] if layer["mark"].get("shape") == "triangle-down"]
+    assert [(one["accuracy"], one["measured"]) for one in marks["data"]["values"]] == [(72.0, 10.0), (72.0, 60.0)]
     lower = curves(averaged([*tickets, *low], {}), [0.7], "title").to_dict()  # the dense network stays in sight
     assert lower["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 48.0
 

@@ -15,9 +15,9 @@ from sweep import files as store
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
-from sweep.graph.results import Row, collect, write_csv
+from sweep.graph.results import Row, collect, results_of, write_csv
 from sweep.pruning.cost import macs_remaining, stored_bytes
-from sweep.report import write_report
+from sweep.report import page, write_report
 from sweep.report.bundle import bundle
 from sweep.report.figures import write_figures
 from sweep.report.findings import findings, in_markdown
@@ -183,6 +183,30 @@ def test_a_second_report_is_the_same_to_the_byte(unfinished):
         return {path.name: path.read_bytes() for path in write_report(unfinished) if path.suffix != ".svg"}
 
     assert contents() == contents()
+
+
+def test_a_dense_network_near_chance_is_warned_of(unfinished):
+    assert not findings(unfinished).near_chance, "the number of classes is not known"
+    made_up.write_snapshot(unfinished, made_up.network().initial(0), None)
+    assert not findings(unfinished).near_chance
+    made_up.finish(unfinished, "dense-seed0", 0.18)
+    found = findings(unfinished)
+    assert (
+        found.near_chance.startswith("The dense network is near chance: 18.00 %") and found.near_chance in found.doubts
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        ({"hardware": "NVIDIA H200", "gpu_seconds": 360.0}, {"GPU-hours (NVIDIA H200)": "0.1"}),
+        ({"hardware": "8 cores x86_64", "seconds": 3600.0, "cores": 4}, {"core-hours (8 cores x86_64)": "4"}),
+        ({"hardware": "8 cores x86_64", "seconds": 3600.0}, {"hours (8 cores x86_64)": "1"}),
+    ],
+)
+def test_cost_is_told_in_gpu_hours_or_core_hours(home, one, said):
+    made_up.finish(home, "dense-seed0", 0.75, **one)
+    assert page._cost(results_of(home)) == [{"trainings": kind, "number": "1"} | said for kind in ("dense", "all")]
 
 
 def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
