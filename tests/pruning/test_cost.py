@@ -68,8 +68,8 @@ def test_a_budget_of_multiply_adds_is_met_to_one_weight(network, score, allocati
 
 
 def test_a_mask_on_disk_meets_its_budget(tmp_path):
-    home = Home(tmp_path / "small", made_up.experiment(budget="macs"))
-    made_up.write_snapshot(home, made_up.network().initial(0), None)
+    home = Home(tmp_path / "small", synthetic.experiment(budget="macs"))
+    synthetic.write_snapshot(home, synthetic.network().initial(0), None)
     made, read = (make_mask(home, home.training("ticket-q0.9macs-k0-seed0").mask) for _ in range(2))
     assert (made.mask == read.mask).all() and abs(macs_remaining(made.mask, made.network) - 0.1) < 0.001
     assert abs(made.density - 0.1) > 0.01

@@ -187,9 +187,9 @@ def test_a_second_report_is_the_same_to_the_byte(unfinished):
 
 def test_a_dense_network_near_chance_is_warned_of(unfinished):
     assert not findings(unfinished).near_chance, "the number of classes is not known"
-    made_up.write_snapshot(unfinished, made_up.network().initial(0), None)
+    synthetic.write_snapshot(unfinished, synthetic.network().initial(0), None)
     assert not findings(unfinished).near_chance
-    made_up.finish(unfinished, "dense-seed0", 0.18)
+    synthetic.finish(unfinished, "dense-seed0", 0.18)
     found = findings(unfinished)
     assert (
         found.near_chance.startswith("The dense network is near chance: 18.00 %") and found.near_chance in found.doubts
@@ -205,7 +205,7 @@ def test_a_dense_network_near_chance_is_warned_of(unfinished):
     ],
 )
 def test_cost_is_told_in_gpu_hours_or_core_hours(home, one, said):
-    made_up.finish(home, "dense-seed0", 0.75, **one)
+    synthetic.finish(home, "dense-seed0", 0.75, **one)
     assert page._cost(results_of(home)) == [{"trainings": kind, "number": "1"} | said for kind in ("dense", "all")]
 
 
