@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from rich.table import Table
 
 from sweep import progress
-from sweep.progress import Work, duration
+from sweep.progress import Work, duration, rendered
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,12 @@ def test_quiet_work_says_nothing(clock, often, capsys):
             work.at(done)
             clock(60)
     assert capsys.readouterr().out == ""
+
+
+def test_a_table_wider_than_the_terminal_becomes_lines_and_no_word_is_broken(monkeypatch):
+    monkeypatch.setattr(progress.console, "width", 30)
+    wide, narrow = Table("name", "count", "mean"), Table("name", "note")
+    wide.add_row("block_10_depthwise/kernel", "1,296", "0.3721")
+    narrow.add_row("stem/kernel", "a few words more")
+    assert rendered(wide) == "block_10_depthwise/kernel: count 1,296, mean 0.3721\n"
+    assert "stem/kernel" in rendered(narrow) and all(len(line) <= 30 for line in rendered(narrow).splitlines())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.commands import csv_of
 from tests.sleeping_sweep import ran, sleeping_sweep
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
+NUMPY = NOTEBOOK.with_name("results.md")
 
 
 @pytest.fixture
@@ -78,6 +81,15 @@ def test_on_slurm_it_is_submitted_waited_for_and_cancelled(slurm, tmp_path):
     sweep = Sweep(file, results=home.pool)
     sweep.submit()
     assert sweep.wait() == [] and len(ran(home)) == 4 and set(sweep.status()["state"]) == {"done"}
+
+
+@pytest.mark.drill
+@pytest.mark.tensorflow
+def test_results_are_read_with_numpy_as_documented(dry_run, tmp_path):
+    (tmp_path / "results").symlink_to(dry_run)
+    code = textwrap.dedent(NUMPY.read_text().partition("needed, only h5py:\n")[2].partition("\nThe mask has")[0])
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("394560 prunable weights\n5.0% of weights remaining\n")
 
 
 @pytest.mark.drill

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from lottery.cli import completion
+from sweep.errors import Refused
+from sweep.graph.home import Home
 from sweep.work.find import SHIPPED, find, open_home, read_home
 
 __all__ = [
     "RESULTS", "SHIPPED", "Devices", "ExperimentName", "Json", "On", "Override", "Results", "TrainingName",
-    "Verbose", "find", "open_home", "read_home",
+    "Verbose", "checked_home", "find", "open_home", "read_home",
 ]  # fmt: skip
 
 ExperimentName = Annotated[
@@ -33,3 +35,18 @@ Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead
 Verbose = Annotated[bool, Parameter(help="Also the statistics behind the answer, and every file written")]
 
 RESULTS = Path("results")
+
+
+def checked_home(experiment: str, overrides: tuple[str, ...], results: Path, mistakes: dict[str, bool]) -> Home:
+    """Return the home of an experiment for looking; raise Refused with all mistakes, of options and of fields.
+
+    `mistakes`: what is said of an option, and whether that is the case.
+    """
+    wrong = [said for said, true in mistakes.items() if true]
+    try:
+        home = read_home(experiment, overrides, results)
+    except Refused as error:
+        raise Refused("\n".join([*wrong, str(error)])) from None
+    if wrong:
+        raise Refused("\n".join(wrong))
+    return home

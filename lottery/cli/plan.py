@@ -10,11 +10,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, checked_home
 from slurm import arrays, sbatch
 from slurm.plan import Plan, Planned, make_plan
 from slurm.sbatch import Job
-from sweep.errors import Refused, command
+from sweep.errors import command
 from sweep.graph.home import Home
 from sweep.progress import console, duration, rendered
 from sweep.report.intervals import grouped
@@ -34,9 +34,7 @@ def plan(
     With --on slurm, the job scripts too.
     Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
     """
-    home = read_home(experiment, overrides, results)
-    if jobs < 1:
-        raise Refused(f"--jobs {jobs}: expected 1 or more")
+    home = checked_home(experiment, overrides, results, {f"--jobs {jobs}: expected 1 or more": jobs < 1})
     found = make_plan(home, on, jobs)
     if json_:
         print(json.dumps(asdict(found), indent=1))

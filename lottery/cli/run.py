@@ -19,8 +19,8 @@ from lottery.cli.find import (
     Override,
     Results,
     Verbose,
+    checked_home,
     open_home,
-    read_home,
 )
 from lottery.cli.masks import summary
 from lottery.cli.plan import scripts
@@ -82,10 +82,9 @@ def train(
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
     together = places(per_gpu, devices)
-    if restarts is not None and restarts < 0:
-        raise Refused(f"--restarts {restarts}: expected 0 or more")
     overrides = tuple(word for word in words if "=" in word)
-    described = read_home(experiment, overrides, results)
+    mistakes = {f"--restarts {restarts}: expected 0 or more": restarts is not None and restarts < 0}
+    described = checked_home(experiment, overrides, results, mistakes)
     named = [described.training(word) for word in words if "=" not in word]
     try:
         _refuse_unfit(described, devices)
@@ -140,18 +139,15 @@ def sweep(
 
     Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
     """
-    if jobs is not None and jobs < 1:
-        raise Refused(f"--jobs {jobs}: expected 1 or more")
-    if on != "local" and (jobs or devices or per_gpu != 1):
-        raise Refused(f"--jobs, --per-gpu and --devices are for --on local; --on {on} takes them from the cluster")
-    most = places(per_gpu, devices)
-    if jobs and per_gpu > 1 and jobs > most:
-        raise Refused(f"--jobs {jobs}: expected at most {most}, --per-gpu {per_gpu} on every GPU there is")
+    most, here = places(per_gpu, devices), f"--jobs {jobs}: expected"
+    taken = f"--jobs, --per-gpu and --devices are for --on local; --on {on} takes them from the cluster"
+    described = checked_home(experiment, overrides, results, {
+        f"{here} 1 or more": jobs is not None and jobs < 1,
+        taken: on != "local" and bool(jobs or devices or per_gpu != 1),
+        f"{here} at most {most}, --per-gpu {per_gpu} on every GPU there is": per_gpu > 1 and (jobs or 0) > most,
+        f"--wait and --dry-run are for --on slurm, not --on {on}": on != "slurm" and (wait or dry_run),
+    })  # fmt: skip
     jobs = jobs or most
-    if on != "slurm" and (wait or dry_run):
-        raise Refused(f"--wait and --dry-run are for --on slurm, not --on {on}")
-
-    described = read_home(experiment, overrides, results)
     if dry_run:
         scripts(described, arrays.preview(described))
         return 0

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from rich import box
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, Verbose, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, Verbose, checked_home, read_home
 from lottery.cli.masks import summary
 from lottery.cli.say import BY_ITSELF
 from slurm.status import Status, make_status, standing_of
@@ -108,14 +108,13 @@ def report(
 
     Example: lottery report dry_run
     """
-    home = read_home(experiment, overrides, results)
+    wrong = {f"--margin {margin:g}: expected percentage points of accuracy, 0 to 100": not 0 <= margin <= 100}
+    home = checked_home(experiment, overrides, results, wrong)
     if not (home.root / "experiment.yaml").exists():
         raise Refused(f"{home.root}: nothing there yet; {command('sweep', experiment)} makes it")
     if json_:
         print(json.dumps([asdict(row) for row in collect(home)], indent=1))
         return 0
-    if not 0 <= margin <= 100:
-        raise Refused(f"--margin {margin:g}: expected percentage points of accuracy, 0 to 100")
     write_and_tell(home, verbose, margin=margin / 100, out=out)
     return 0
 

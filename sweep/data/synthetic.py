@@ -1,4 +1,4 @@
-"""Made-up images, half pattern of the class and half noise: for tests and speed measurements, at any size."""
+"""Synthetic images, half pattern of the class and half noise: for tests and speed measurements, at any size."""
 
 from __future__ import annotations
 

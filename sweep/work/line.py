@@ -3,7 +3,7 @@
     instability = max over α of error(α θ₁ + (1 − α) θ₂) − (error(θ₁) + error(θ₂)) / 2
 
 on the test split, at 30 points with the ends among them. All numbers of the network lie on the line, the moving
-statistics of batch norm too. Under 2 points of error the two are linearly connected: the point is stable.
+statistics of batch norm too. Under 2 percentage points of error the two are linearly connected: the point is stable.
 """
 
 from __future__ import annotations

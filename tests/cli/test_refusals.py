@@ -83,7 +83,7 @@ REFUSED_CELLS = {
     "unknown training": ("train small ticket-q0.5-k1ep-seed0", "did you mean ticket-q0.5-k"),
     "unknown seed": ("train small --seed 7", "--seed 7: expected one of the experiment's seeds [0]"),
     "no job": ("sweep small --jobs 0", "--jobs 0: expected 1 or more"),
-    "no margin": ("report small --margin nan", "--margin nan: expected points of accuracy, 0 to 100"),
+    "no margin": ("report small --margin nan", "--margin nan: expected percentage points of accuracy, 0 to 100"),
     "other images": ("train small data.name=cifar10 data.path=none", "data.path: nothing at none"),
 }
 
@@ -145,3 +145,10 @@ def test_a_result_that_does_not_say_its_version_is_reported(unfinished, lottery)
     synthetic.finish(unfinished, "dense-seed0", 0.75, version=None, date="2026-01-01")
     status, said, _ = lottery("report", "small")
     assert status == 0 and "report.html" in said
+
+
+def test_mistakes_of_options_and_of_fields_are_told_at_once(here, lottery):
+    status, _, said = lottery("sweep", "small.yaml", "recipe.epochs=0", "seeds=[]", "--jobs", "0", "--wait")
+    starts = ("--jobs 0: ", "--wait and ", "small.yaml: recipe.epochs: ", "small.yaml: seeds: ")
+    assert status == 2 and len(said.splitlines()) == 4
+    assert all(line.startswith(f"lottery: {start}") for line, start in zip(said.splitlines(), starts, strict=True))
