@@ -107,7 +107,7 @@ def test_a_mask_that_empties_a_kernel_is_skipped_with_its_reason_and_costs_nothi
     assert row["state"] == "skipped" and "fully pruned" in row["reason"] and row["test_top1"] == ""
     assert not trainings(trained, "ticket-q0.995-*/metrics.jsonl")
     assert "3 trainings, 2 of them done, 1 skipped" in lottery("plan", trained / "tiny").stdout
-    assert "Where the method ends" in (trained / "tiny" / "report" / "report.html").read_text()
+    assert "Skipped: a layer is fully pruned" in (trained / "tiny" / "report" / "report.html").read_text()
     again = lottery("sweep", tiny_file, *EMPTYING, "prune.collapse=train", "--results", trained)
     assert [row["state"] for row in status_of(trained / "tiny").values()] == ["done"] * 3, again.stdout
 
