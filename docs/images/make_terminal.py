@@ -41,9 +41,7 @@ def screen(command: list[str]) -> list[str]:
         pass
     if process.wait():
         raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
-    text = re.sub(
-        r"[^\n]*\n(\x1b\[\?25h)?\r\x1b\[1A\x1b\[2K", "", said.decode().replace("\r\n", "\n")
-    )  # a bar that was wiped away
+    text = re.sub(r"[^\n]*\n(\x1b\[\?25h)?\r\x1b\[1A\x1b\[2K", "", said.decode().replace("\r\n", "\n"))  # wiped bars
     lines = text.rstrip().split("\n")
     shown = (re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", re.split(r"\r|\x1b\[2K", line)[-1]).rstrip() for line in lines)
     return [f"$ {' '.join(command)}", *shown][-ROWS:]
