@@ -95,6 +95,13 @@ def test_on_fewer_images_nothing_is_compared():
     assert beside(fewer, [row("ticket", "12ep", 0.9)]) == []
 
 
+def test_the_published_moving_average_of_batch_norm_is_no_difference_and_not_named_as_one():
+    theirs = resnet20(norm_momentum=0.997)
+    assert differences(theirs) == [] and published(theirs) == published(resnet20())
+    assert "0.997" in source(resnet20()) and "0.997" not in source(theirs)
+    assert [said.split()[0] for said in differences(resnet20(norm_momentum=0.99))] == ["norm_momentum"]
+
+
 @pytest.fixture
 def two_seeds(tmp_path) -> Home:
     """Dense runs of two seeds whose kernels share their first half, and the masks of both."""
