@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from models import Network
 from sweep.experiment import Cluster, Data, Experiment, Model, Prune, Recipe, method, point
@@ -22,6 +23,8 @@ from sweep.experiment import file as experiment_file
 from tests import slurm_cluster
 from tests.commands import lottery
 
+settings.register_profile("no clock", deadline=None)  # a loaded machine fails no test
+settings.load_profile("no clock")
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
 TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly
 

@@ -32,6 +32,8 @@ PUBLISHED = {
     "study_resnet20": ("dense-seed4-a88a3df1d4", "8a582bcec3"),
     "study_mobilenet_v2": ("dense-seed1-699c943225", "e2ce57c086"),
     "study_mobilenet_v2_confirm": ("dense-seed21-8978f16148", "d4eac0d8a1"),
+    "fashion_mnist_resnet8": ("dense-seed0-f4164b4a3c", "786e6c97ea"),
+    "transfer_digits": ("dense-seed0-3617c60da0", "bed15f573b"),
 }
 
 # Nor do these: a hash covers only what differs from its default, so another default would change in silence what a

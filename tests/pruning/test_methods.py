@@ -124,7 +124,7 @@ def mask_of(word: str, shapes, level: float, within=None, inverted: bool = False
 
 
 @pytest.mark.parametrize("word", methods)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(shapes=shapes_drawn, levels=st.tuples(quantile, quantile).map(sorted))
 def test_counts_are_exact_and_masks_nested(word, shapes, levels):
     low, high = (mask_of(word, shapes, level) for level in levels)
@@ -136,7 +136,7 @@ def test_counts_are_exact_and_masks_nested(word, shapes, levels):
 
 
 @pytest.mark.parametrize("word", methods)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(shapes=shapes_drawn, levels=st.tuples(quantile, quantile).map(sorted))
 def test_a_later_round_lies_inside_the_one_before(word, shapes, levels):
     first = mask_of("random/" + word.partition("/")[2], shapes, levels[0])

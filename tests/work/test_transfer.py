@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
 from models import build
-from models.keras_model import keras_model
 from sweep import files
 from sweep.experiment import BEGINNING
 from sweep.experiment.file import load
@@ -124,6 +122,8 @@ def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, 
     network, weights, _ = read_weights(final)
     path, pool = tmp_path / f"given.{form}", tmp_path / "results"
     if form == "keras":
+        from models.keras_model import keras_model
+
         keras_model(network, weights).save(path)
     elif form == "npz":
         np.savez(path, **network.named(weights))
@@ -161,6 +161,8 @@ def test_weights_that_are_missing_damaged_or_of_another_network_are_refused_in_o
 
 @pytest.mark.tensorflow
 def test_a_model_of_keras_applications_gives_its_weights_but_for_the_classifier(tmp_path):
+    import keras
+
     published = keras.applications.MobileNetV2((32, 32, 3), 0.35, include_top=False, weights=None)
     published.save(tmp_path / "published.keras")
     network = build("mobilenet_v2", image_size=32, channels=3, classes=7, width=0.35)
