@@ -46,7 +46,7 @@ def test_the_tables_are_those_of_the_report(done):
     assert [repr(value) for value in found["test_top1"]] == [row["test_top1"] for row in rows]
     verdicts = sweep.verdicts()
     assert len(verdicts) == 4 and set(verdicts["outcome"]) == {"one seed"} and sweep.answer()
-    assert set(sweep.charts()) == {"accuracy", "heatmap", "differences", "rewinds", "gains"}
+    assert set(sweep.charts()) == {"accuracy", "multiply_adds", "heatmap", "differences", "rewinds", "gains"}
     assert all(chart.to_dict()["config"] for chart in sweep.charts().values())
 
 

@@ -77,10 +77,12 @@ def test_a_figure_is_inside_outside_or_missing(tmp_path):
         results.parent.mkdir(parents=True)
         results.write_text("\n".join(["training,kind,rewind,density,test_top1,state,round", *lines, ""]))
     found = said(tmp_path / "benchmarks" / "yardsticks.py")
-    assert "| one-shot, weights from 12ep, 21 % remaining | 91.21 % | 90.850 to 91.225 % | 91.10 (2) | inside |" in found
     assert (
-        "| one-shot, fresh weights, 10.7 % remaining | 86.88 % | 86.800 to 87.038 % | 90.00 (1) | outside, 2.962 above |"
-        in found
+        "| one-shot, weights from 12ep, 21 % remaining | 91.21 % | 90.850 to 91.225 % | 91.10 (2) | inside |" in found
+    )
+    assert (
+        "| one-shot, fresh weights, 10.7 % remaining | 86.88 % | 86.800 to 87.038 % | 90.00 (1) | "
+        "outside, 2.962 above |" in found
     )
     assert "| one-shot, weights from 0, 21 % remaining | 89.18 % | 89.025 to 89.200 % | – | missing |" in found
     assert "of the 35 rows are not trained yet." in found

@@ -159,7 +159,8 @@ RESULT: files.Shape = {  # what others ask of result.json
     "devices": files.COUNT, "steps_per_epoch": files.COUNT, "seconds?": float, "hardware?": str,
     "trainings_per_gpu?": files.COUNT, "epochs?": float, "gpu_seconds?": float, "threshold?": float,
     "density?": files.SHARE, "kept?": int, "prunable?": files.COUNT, "instability?": float, "start_seconds?": float,
-    "test_images?": int, "cores?": files.COUNT, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str,
+    "test_images?": int, "macs?": files.SHARE, "bytes?": files.COUNT,
+    "cores?": files.COUNT, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str,
     "version?": str, "run?": str, "runs?": {},
 }  # fmt: skip
 REASON: files.Shape = {"reason": str, "runs?": {}}  # of failure.json and skipped.json

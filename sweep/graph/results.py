@@ -114,18 +114,22 @@ def collect(home: Home, costs: bool = True) -> list[Row]:
 
 
 def _costed(home: Home, rows: list[Row]) -> list[Row]:
-    """Return rows with multiply-adds and bytes of what is done, as far as masks are there to say it."""
+    """Return rows with multiply-adds and bytes also where a result of an earlier version does not say them, as far as
+    masks are there."""
     known: dict[Mask | None, dict[str, Any]] = {}
     masks = [_counted(training.mask) for training in home.graph]
     for mask, row in zip(masks, rows, strict=True):
-        if mask and mask not in known and row.measured and home.mask(mask.as_made).exists():
+        if mask and mask not in known and row.measured and row.macs is None and home.mask(mask.as_made).exists():
             found = read_own_mask(home, mask)
             known[None] = {"macs": 1.0, "bytes": stored_bytes(None, found.network)}
             known[mask] = {
                 "macs": macs_remaining(found.mask, found.network),
                 "bytes": stored_bytes(found.mask, found.network),
             }
-    return [replace(row, **known.get(mask, {})) if row.measured else row for mask, row in zip(masks, rows, strict=True)]
+    return [
+        replace(row, **known.get(mask, {})) if row.measured and row.macs is None else row
+        for mask, row in zip(masks, rows, strict=True)
+    ]
 
 
 def _counted(mask: Mask | None) -> Mask | None:
@@ -152,7 +156,7 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
             raise Refused(f"{folder / 'result.json'}: the result of {result['training']}; put it back, or delete the "
                           "folder to train it again")  # fmt: skip
         runs.refuse_replaced(training)
-        names = ("threshold", "density", "kept", "prunable", "epochs", "instability")
+        names = ("threshold", "density", "kept", "prunable", "epochs", "instability", "macs", "bytes")
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}
         out["validation_top1"] = result["validation"].get("top1")

@@ -32,7 +32,7 @@ def test_one_command_trains_prunes_retrains_and_reports(undisturbed):
     assert len(rows) == 1 + 1 + 4 and all(",done,magnitude/uniform,1," in row or ",done,,," in row for row in rows[1:])
     assert {path.name for path in (undisturbed / "tiny" / "report").iterdir()} == {
         "report.html", "results.csv", "results.tex", "kept.json",
-        *(f"{name}.{suffix}" for name in ("accuracy", "heatmap", "differences", "rewinds", "gains")
+        *(f"{name}.{suffix}" for name in ("accuracy", "multiply_adds", "heatmap", "differences", "rewinds", "gains")
           for suffix in ("png", "svg")),
     }  # fmt: skip
     snapshots = {path.name for path in trainings(undisturbed, "dense-*/snapshots/*")}
@@ -218,7 +218,9 @@ def test_a_point_that_was_not_kept_is_trained_up_to_again_and_that_is_said(tiny_
     kept = early.read_bytes()
     early.unlink()
     plan = lottery("plan", tiny_file, "--results", trained).stdout
-    assert "dense-seed0: its weights at 1ep are not there; it will be trained again up to there, and refused if" in plan
+    assert (
+        "dense-seed0: its weights at 1ep are not there; it will be trained again up to there, and rejected if" in plan
+    )
     said = lottery("sweep", tiny_file, "--results", trained).stdout
     assert "dense-seed0: its weights at 1ep are not there; it is trained again up to there" in said
     assert csv_of(trained) == csv_of(undisturbed)
