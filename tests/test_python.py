@@ -89,7 +89,7 @@ def test_results_are_read_with_numpy_as_documented(dry_run, tmp_path):
     (tmp_path / "results").symlink_to(dry_run)
     code = textwrap.dedent(NUMPY.read_text().partition("needed, only h5py:\n")[2].partition("\nThe mask has")[0])
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("394560 prunable weights\n5.0% of weights remaining\n")
+    assert done.stdout.endswith("394560 prunable weights\n50.0% of weights remaining\n")
 
 
 @pytest.mark.drill
