@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests.run_in_fork import run
 
+ROOT = Path(__file__).parents[1]
 LOTTERY = [sys.executable, "-m", "lottery"]
 TIME_OUT = 900
 STARTING = re.compile(r"WARNING: All log messages before absl|[IWE]0000 \d\d:\d\d:")
@@ -51,7 +52,8 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
         process = FORKING.Process(target=run, args=(command[1:], dict(os.environ), Path.cwd(), *said))
-        process.start()
+        with chdir(ROOT):  # where the server starts, `tests` is this folder; tf2onnx installs a `tests` of its own
+            process.start()
         process.join(TIME_OUT)
         if process.exitcode is None:
             process.kill()
