@@ -136,11 +136,15 @@ def write_and_tell(
                 summary(home, training, make=False)
         print(render_statistics(found), end="")
         console.print("\n".join(["files:", *(f"  {path}" for path in paths), ""]))
-    print(render_answer(found, paths[0]), end="")
+    weights = any(home.snapshot(one, END).exists() for one in home.graph.trainings if one.mask)
+    print(render_answer(found, paths[0], weights), end="")
 
 
-def render_answer(found: Findings, page: Path) -> str:
-    """Return the answer of a sweep, what is not done, the page and the next command, as the terminal shows them."""
+def render_answer(found: Findings, page: Path, weights: bool) -> str:
+    """Return the answer of a sweep, what is not done, the page and the next command, as the terminal shows them.
+
+    `weights`: whether those of tickets are there, to be exported; a record may have none.
+    """
     said = [*filter(None, (found.answer, *found.noted))]
     left = [row.state for row in found.rows if row.state != "done"]
     if left:
@@ -149,7 +153,8 @@ def render_answer(found: Findings, page: Path) -> str:
                     f"{command('status', found.folder)} lists them.")  # fmt: skip
     said.append(f"report: {page}")
     if any(one.accuracy.seeds for one in found.verdicts) and not {"begun", "waiting"} & {*left}:
-        said.append(f"next: {command('export', found.folder, '--to', 'ticket.keras')}")
+        if weights:
+            said.append(f"next: {command('export', found.folder, '--to', 'ticket.keras')}")
     elif left:
         said.append(f"next: {command('sweep', found.folder)}")
     return rendered(*said)

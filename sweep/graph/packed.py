@@ -5,6 +5,7 @@
     metrics.csv.gz   every epoch of every training: one row each, cells in JSON
     masks.h5         the arrays of every mask, in a group of its name
     autotuned.zip    what XLA chose
+    weights/         with `--weights`: the final weights of every training, NAME.h5
 
 Where there is a trainings.json, the folder is a record. Commands that look read a record from a copy in a temporary
 folder (`readable`); a command that trains turns the record into a results root first (`unpack_here`).
@@ -32,6 +33,7 @@ from sweep import files
 from sweep.errors import Refused
 
 FACTS, METRICS, MASKS, CHOICES = PACKED = ("trainings.json", "metrics.csv.gz", "masks.h5", "autotuned.zip")
+WEIGHTS = "weights"
 KINDS = ("training", "result", "failure", "skipped", "evaluation")  # of a training's JSON files
 
 
@@ -107,6 +109,8 @@ def _copy(record: Path, changed: int) -> tempfile.TemporaryDirectory[str]:
     unpack(record, Path(copy.name))
     for described in record.glob("*/experiment.yaml"):
         (Path(copy.name) / described.parent.name).symlink_to(described.parent)
+    for weights, there in _weights(record, Path(copy.name)):
+        there.symlink_to(weights)
     return copy
 
 
@@ -124,9 +128,20 @@ def unpack_here(root: Path) -> None:
             there.parent.mkdir(parents=True, exist_ok=True)
             if not there.exists():
                 path.rename(there)
+    for weights, there in _weights(root, root):
+        weights.rename(there)
     os.sync()
     for name in PACKED:
         (root / name).unlink(missing_ok=True)
+
+
+def _weights(record: Path, to: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the files of weights in a record, each with its place in a results root that has no such file yet."""
+    for weights in sorted((record / WEIGHTS).glob("*.h5")):
+        there = to / "trainings" / weights.stem / "snapshots" / "final.h5"
+        if there.parents[1].is_dir() and not there.exists():
+            there.parent.mkdir(exist_ok=True)
+            yield weights, there
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

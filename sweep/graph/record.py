@@ -1,4 +1,4 @@
-"""The record of an experiment: all of it but weights, small enough for a repository or a paper's supplement.
+"""The record of an experiment, small enough for a repository or a paper's supplement; with weights only if asked for.
 
 Of every training that ended: what was asked, what came out, every epoch; the masks; what XLA chose. From it the report
 is drawn, figures are checked, and the sweep goes on elsewhere: where weights are needed, their training is done again
@@ -17,7 +17,7 @@ from typing import Any
 
 from sweep import files
 from sweep.errors import Refused
-from sweep.experiment import Experiment
+from sweep.experiment import END, Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph import packed
 from sweep.graph.home import REASON, RESULT, Home, metrics_of
@@ -30,12 +30,15 @@ NUMBERS = ("training", "test", "validation", "run", "epochs", "threshold", "dens
 
 @dataclass(frozen=True)
 class Recorded:
+    """How much a record has, of how many trainings also the weights, and its size in bytes."""
+
     trainings: int
     masks: int
+    weights: int
     bytes: int
 
 
-def record(home: Home, to: Path) -> Recorded:
+def record(home: Home, to: Path, weights: bool = False) -> Recorded:
     """Write the record of an experiment, or bring up to date what is there. One folder takes several experiments.
 
     What is on record and what is new come together in a temporary folder; only when nothing is refused is it packed.
@@ -61,8 +64,12 @@ def record(home: Home, to: Path) -> Recorded:
             _copy(source, there)
         files.write_text(described, experiment_file.record(_anywhere(home.experiment)))
         packed.pack(whole, to)
-    written = [described, *(to / name for name in packed.PACKED)]
-    return Recorded(ended, len(masks), sum(path.stat().st_size for path in written if path.exists()))
+    finals = [to / packed.WEIGHTS / f"{one.name}.h5" for one in home.graph]
+    for one, there in zip(home.graph, finals, strict=True):
+        if weights and home.done(one) and (final := home.snapshot(one, END)).exists():
+            files.write_bytes(there, final.read_bytes())
+    written = [path for path in (described, *(to / name for name in packed.PACKED), *finals) if path.exists()]
+    return Recorded(ended, len(masks), len({*written} & {*finals}), sum(path.stat().st_size for path in written))
 
 
 def _refuse_place(home: Home, to: Path) -> None:

@@ -27,6 +27,7 @@ LEVEL = 0.025  # after Holm's correction over all tickets
 LEAST = 5e-4  # smallest standard deviation: five of ten thousand images. No spread is no proof
 SEEDS = 3  # that a claim takes
 MANY = 1000  # no more are counted
+POWER = 1.96 + 0.84  # standard errors between a difference and 0 that a test at 5 % detects in 80 % of cases
 
 
 @dataclass(frozen=True)

@@ -239,33 +239,32 @@ def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten
 
 
 def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
-    """Return what the seeds and the test images of a sweep can show at all; before anything was measured, with an
-    assumed spread. Of the spread between seeds and that by the choice of test images, the larger counts."""
+    """Return the loss that the seeds of a sweep detect on its test images, and what these allow to say of others.
+
+    More seeds do not make up for few images: the two are said apart, and neither is averaged away by the other.
+    """
     rows = list(rows)
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
     count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
     if not count:
         return ""
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
-    deviation = measured or SPREAD
+    deviation, asked = measured or SPREAD, f"{100 * margin:g} percentage points"
     said = (
-        f"Standard deviation of the differences: {100 * deviation:.2f} percentage points between seeds "
-        f"({'measured' if measured else 'assumed'})"
+        f"Standard deviation of the differences between seeds: {100 * deviation:.2f} percentage points "
+        f"({'measured' if measured else 'assumed'}). "
     )
-    if images and dense:
-        sampled = statistics.by_images(mean(dense.values()), images)
-        said += f", {100 * sampled:.2f} by the choice of {images:,} test images; the larger counts"
-        deviation = max(deviation, sampled)
-    said += ". "
     if seeds < SEEDS:
         said += f"{'One seed' if seeds == 1 else f'{seeds} seeds'}: no significance test. "
     else:
         least = statistics.smallest_margin(deviation, seeds, count)
         said += f"{seeds} seeds and {count} tickets detect a loss of {100 * least:.2f} percentage points (80 % power). "
-    needed = statistics.seeds_for(margin, deviation, count)
-    if needed < statistics.MANY:
-        return said + f"{needed} seeds are needed to detect {100 * margin:g} percentage points."
-    return (
-        said
-        + f"Not even {needed} seeds detect {100 * margin:g} percentage points{' on so few images' if images else ''}."
-    )
+    said += f"{statistics.seeds_for(margin, deviation, count)} seeds are needed to detect {asked} on these test images."
+    if images and dense:
+        least = statistics.POWER * statistics.by_images(mean(dense.values()), images)
+        said += f" On other images of the kind, {images:,} test images detect {100 * least:.2g}"
+        said += " percentage points at best, however many seeds there are"
+        if least > margin:
+            said += f"; {float(f'{images * (least / margin) ** 2:.1e}'):,.0f} are needed for {asked}"
+        said += " (if two networks err independently; fewer where they err on the same images)."
+    return said

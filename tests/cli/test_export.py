@@ -14,6 +14,7 @@ from sweep.data import open_dataset
 from sweep.experiment import Data
 from sweep.export.formats import facts_in
 from tests.commands import lottery
+from tests.synthetic import content
 
 pytestmark = pytest.mark.tensorflow
 
@@ -135,3 +136,17 @@ def test_a_training_without_weights_is_said_to_have_none(dry_run, best, tmp_path
     copy = shutil.copytree(dry_run, tmp_path / "results", ignore=shutil.ignore_patterns("final.h5"))
     done = lottery("export", copy / "dry_run", best["training"], "--to", tmp_path / "x.npz", check=2)
     assert "final.h5: not there" in done.stderr and not (tmp_path / "x.npz").exists()
+
+
+def test_a_colleague_evaluates_and_exports_from_a_record_with_weights(dry_run, best, tmp_path):
+    said = lottery("record", dry_run / "dry_run", "--to", tmp_path / "bare").stdout
+    assert "the weights of none" in said
+    bare = lottery("report", tmp_path / "bare" / "dry_run", "--out", tmp_path / "page").stdout
+    assert "next:" not in bare, "what has no weights cannot be exported"
+    lottery("record", dry_run / "dry_run", "--weights", "--to", tmp_path / "record")
+    before = content(tmp_path / "record")
+    found = json.loads(lottery("evaluate", tmp_path / "record" / "dry_run", "--json").stdout)
+    assert found["training"] == best["training"] and found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
+    lottery("export", tmp_path / "record" / "dry_run", "--to", tmp_path / "ticket.npz")
+    assert facts_in(tmp_path / "ticket.npz")["training"] == best["training"]
+    assert content(tmp_path / "record") == before

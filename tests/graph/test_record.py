@@ -1,4 +1,4 @@
-"""What of a sweep travels: everything but weights."""
+"""What of a sweep travels: everything, weights only if asked for."""
 
 from __future__ import annotations
 
@@ -59,6 +59,18 @@ def test_it_is_a_handful_of_files_with_what_ended_and_no_weights(ended, tmp_path
     assert [(row["training"], row["epoch"], row["seconds"]) for row in rows] == [
         (dense, str(epoch), "2.0") for epoch in range(1, 5)
     ]
+
+
+def test_with_weights_it_has_those_of_every_finished_training_where_they_were(ended, tmp_path):
+    (final,) = ended.pool.glob("trainings/*/snapshots/final.h5")
+    assert record(ended, tmp_path / "record").weights == 0
+    assert record(ended, tmp_path / "record", weights=True).weights == 1
+    assert record(ended, tmp_path / "record").weights == 1, "what is there stays"
+    place = final.relative_to(ended.pool)
+    read = packed.readable(tmp_path / "record") / place
+    assert read.read_bytes() == final.read_bytes()
+    copy = unpacked(tmp_path / "record")
+    assert (copy / place).read_bytes() == final.read_bytes() and not (copy / place).is_symlink()
 
 
 def test_unpacked_it_has_the_files_it_was_made_of(ended, tmp_path):
