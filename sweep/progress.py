@@ -74,15 +74,20 @@ class Work:
         """Report one more unit of those that are counted."""
         self.at(self.done + 1)
 
-    def at(self, done: float, note: str = "") -> None:
-        """Tell how much is done; `note` is what a watcher wants to know."""
+    def say(self, line: str) -> None:
+        """Print a line of its own, above the bar where there is one."""
+        if not self.quiet:
+            console.print(line)
+
+    def at(self, done: float, note: str = "", more: str = "") -> None:
+        """Tell how much is done; `note` is what a watcher wants to know, `more` is told in logs only."""
         self.done, now = done, time.monotonic()
         self.bar.speed_estimate_period = now - self.began  # an epoch may be longer than the half minute rich looks back
         self.bar.update(TaskID(0), completed=done, total=self.total, note=note)
         left = self.bar.tasks[0].time_remaining
         if self.bar.disable and not self.quiet and now - self.spoke >= LINE_SECONDS and left is not None:
             self.spoke = now
-            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}", flush=True)
+            print(f"{self.label}: {done / self.total:.0%}, {duration(left)} left  {note}{more}", flush=True)
 
 
 def duration(seconds: float) -> str:

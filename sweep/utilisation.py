@@ -1,43 +1,61 @@
-"""How busy GPUs are, by the driver's own counters (NVML): the share of the time in which one had work, anybody's."""
+"""What GPUs do, by the driver's own counters (NVML), whoever's work it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import mean
 
 import pynvml
 
+# name in metrics.jsonl: which samples of the driver, and what one of their units is
+SAMPLED = {
+    "gpu_busy_share": (pynvml.NVML_GPU_UTILIZATION_SAMPLES, 1e-2),  # of the time in which the GPU had work
+    "gpu_clock_mhz": (pynvml.NVML_PROCESSOR_CLK_SAMPLES, 1.0),  # of its multiprocessors
+    "gpu_power_watts": (pynvml.NVML_TOTAL_POWER_SAMPLES, 1e-3),
+}
+
 
 @contextmanager
-def watched(gpus: Sequence[str]) -> Iterator[Callable[[], float | None]]:
-    """Gives what says how busy they were since it was last asked, from 0 to 1; None where the driver does not tell.
+def watched(gpus: Sequence[str]) -> Iterator[Callable[[], dict[str, float]]]:
+    """Yield a function that returns means over the GPUs and the time since it was last called; without what is unknown.
 
-    The driver keeps some seconds of its samples: of a longer time it is the end that is told.
+    The driver keeps some seconds of its samples: of a longer time the end is told.
     """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:  # no driver
-        yield lambda: None
+        yield dict
         return
-    seen = dict.fromkeys(gpus, 0)  # when the last sample was taken, by the driver's clock
+    seen = {(gpu, name): 0 for gpu in gpus for name in SAMPLED}  # when the last sample was taken, by the driver's clock
 
-    def busy() -> float | None:
-        shares = [share for gpu in gpus if (share := _since(gpu, seen)) is not None]
-        return sum(shares) / len(shares) if shares else None
+    def load() -> dict[str, float]:
+        found = {name: [value for gpu in gpus if (value := _since(gpu, name, seen)) is not None] for name in SAMPLED}
+        found["gpu_memory_gib"] = [used for gpu in gpus if (used := _memory(gpu)) is not None]
+        return {name: mean(values) for name, values in found.items() if values}
 
     try:
-        busy()  # what was before
-        yield busy
+        load()  # what was before
+        yield load
     finally:
         pynvml.nvmlShutdown()
 
 
-def _since(gpu: str, seen: dict[str, int]) -> float | None:
+def _since(gpu: str, name: str, seen: dict[tuple[str, str], int]) -> float | None:
+    """Return the mean of the samples that are new since `seen`; None where the driver has none."""
+    (kind, unit), last = SAMPLED[name], seen[gpu, name]
     try:
-        device = pynvml.nvmlDeviceGetHandleByUUID(gpu)
-        _, samples = pynvml.nvmlDeviceGetSamples(device, pynvml.NVML_GPU_UTILIZATION_SAMPLES, seen[gpu])
+        found = pynvml.nvmlDeviceGetSamples(pynvml.nvmlDeviceGetHandleByUUID(gpu), kind, last)[1]
     except pynvml.NVMLError:  # nothing new, or a GPU that is not counted: part of one, or known by another name
         return None
-    new = [(sample.timeStamp, sample.sampleValue.uiVal) for sample in samples if sample.timeStamp > seen[gpu]]
-    seen[gpu] = max([when for when, _ in new], default=seen[gpu])
-    return sum(percent for _, percent in new) / len(new) / 100 if new else None
+    new = [(sample.timeStamp, sample.sampleValue.uiVal) for sample in found if sample.timeStamp > last]
+    seen[gpu, name] = max([when for when, _ in new], default=last)
+    return unit * mean(value for _, value in new) if new else None
+
+
+def _memory(gpu: str) -> float | None:
+    """Return the GPU's memory in use, in GiB; None where the driver does not tell."""
+    try:
+        return float(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpu)).used) / 2**30
+    except pynvml.NVMLError:
+        return None

@@ -11,10 +11,9 @@ from sweep.utilisation import watched
 
 
 def test_without_a_gpu_nothing_is_told():
-    with watched([]) as busy:
-        assert busy() is None
-    with watched(["GPU-that-is-not-here"]) as busy:
-        assert busy() is None
+    for gpus in ([], ["GPU-that-is-not-here"]):
+        with watched(gpus) as load:
+            assert load() == {}
 
 
 @pytest.mark.tensorflow
@@ -22,10 +21,11 @@ def test_without_a_gpu_nothing_is_told():
 def test_a_gpu_that_multiplies_is_busy():
     import tensorflow as tf
 
-    with watched(gpu_ids()[:1]) as busy:
+    with watched(gpu_ids()[:1]) as load:
         ends, x = time.monotonic() + 3, tf.random.normal([4096, 4096])
         while time.monotonic() < ends:
             x = tf.linalg.l2_normalize(x @ x)
         float(x[0, 0])
-        share = busy()
-    assert share is not None and 0.5 < share <= 1
+        found = load()
+    assert 0.5 < found["gpu_busy_share"] <= 1 and found["gpu_memory_gib"] > 0.05
+    assert found["gpu_clock_mhz"] > 100 and found["gpu_power_watts"] > 10

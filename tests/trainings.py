@@ -23,7 +23,7 @@ def assert_equal_bits(one, other) -> None:
 def trained(program, start, folder: Path, **options):
     from sweep.training.loop import train
 
-    outcome = train(program, start, folder, "test", quiet=True, **options)
+    outcome = train(program, start, folder, "test", **{"quiet": True} | options)
     return outcome, program.weights()
 
 

@@ -89,7 +89,7 @@ def time_steps(
                 for i in np.roll(np.arange(len(programs)), turn):
                     each[i].append(timed(programs[i], epoch, steps)[0] / steps)
                 work.one_more()
-            busy = gpu_busy()
+            busy = gpu_busy().get("gpu_busy_share")
     except tf.errors.ResourceExhaustedError:
         return [replace(timing, failure="out of memory") for timing in found]
     memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30 if devices.kind == "GPU" else None

@@ -107,17 +107,15 @@ class Sharded:
             )
             try:
                 for step in range(len(order)):
-                    batch = waiting.popleft().result()
+                    batch = waiting.popleft().result()  # on the device already
                     if step + AHEAD < len(order):
                         waiting.append(ahead.submit(self._batch, order, seeds, step + AHEAD, pool))
-                    yield self._placed(batch)
+                    yield batch
             finally:
                 for left in waiting:
                     left.cancel()
 
-    def _batch(
-        self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor
-    ) -> tuple[np.ndarray, ...]:
+    def _batch(self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor) -> Any:
         rows, size = np.maximum(order[step], 0), self.split.prepared.size  # -1 pads the last batch of an evaluation
         images: np.ndarray = np.empty((len(rows), size, size, 3), np.uint8)
 
@@ -129,7 +127,7 @@ class Sharded:
         records = self.split.records[rows]
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
-        return images, records["label"].astype(np.int64), windows
+        return self._placed((images, records["label"].astype(np.int64), windows))
 
     def example(self, rows: int) -> Any:
         """A black batch."""

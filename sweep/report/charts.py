@@ -37,6 +37,10 @@ MEASURES = {
     "images_per_second": ("images per second", 1),
     "data_wait_share": ("share of the time waiting for data (%)", 100),
     "gpu_busy_share": ("share of the time its GPU was busy (%)", 100),
+    "gpu_memory_gib": ("memory in use on its GPU (GiB)", 1),
+    "gpu_clock_mhz": ("clock of its GPU (MHz)", 1),
+    "gpu_power_watts": ("power of its GPU (W)", 1),
+    "step_ms_p95": ("step time, 95 % of calls below (ms)", 1),
     "trainings_on_gpu": ("trainings on its GPU", 1),
 }
 CLASSES = 40  # of a confusion matrix that can be read

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from sweep.training.schedule import Epoch, epoch_of, rates_of
 from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
+OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # of the time of a step, which is the mean over a call
+RISING = 3  # epochs in a row with a higher training loss, after which a warning is printed
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def train(
         stoppable() as stop,
         Work(label, total, run.trained, quiet) as work,
         counted(gpus) as run.on_gpu,
-        watched(gpus) as run.gpu_busy,
+        watched(gpus) as run.gpu_load,
     ):
         while not run.stopped_early and run.epoch < until:
             run.train_epoch(stop, work)
@@ -120,8 +123,10 @@ class _Run:
         self.stopped_early = False
         # how many trainings are on its GPUs, this one among them
         self.on_gpu: Callable[[], float | None] = lambda: None
-        self.gpu_busy: Callable[[], float | None] = lambda: None  # share of the time since it was asked before
+        self.gpu_load: Callable[[], dict[str, float]] = dict  # since it was asked before
         self._speed = 0.0  # steps per second, of the last call
+        self._loss = self._right = 0.0  # sums over the current epoch
+        self.step_times: list[float] = []  # milliseconds of a step in each call of the current epoch, by this process
 
     @property
     def at(self) -> int:
@@ -151,17 +156,15 @@ class _Run:
             self.start.last_rate,
         )  # fmt: skip
         feed = program.feed(program.dataset.train)
-        batches = feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
+        streamed = (
+            None if isinstance(feed, Resident) else feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
+        )
         if self.step == 0:
             program.clear_sums()
         while self.step < program.steps:
-            began = time.monotonic()
-            batch = next(batches)
-            self.wait_seconds += time.monotonic() - began if not isinstance(feed, Resident) else 0.0
-            several = max(1, int(self._speed * CALL_SECONDS)) if isinstance(feed, Resident) else 1
-            last = min(self.step + several, self._next_point())
-            self._call(epoch, last, batch, began)
-            work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}")
+            several = max(1, int(self._speed * CALL_SECONDS))
+            self._call(epoch, min(self.step + several, self._next_point()), streamed, stop)
+            self._tell(work)
             if self.step < program.steps:  # at the end of an epoch it is told when the epoch is finished
                 self.tell_point()
             if stop.requested:
@@ -170,10 +173,34 @@ class _Run:
             if time.monotonic() - self.saved > 60 * recipe.checkpoint_minutes:
                 self.save()
 
-    def _call(self, epoch: Epoch, last: int, batch: Any, began: float) -> None:
-        self.program.run(epoch, self.step, last, batch)
-        loss, _ = self.program.take_sums()  # waits for the device
-        took = time.monotonic() - began
+    def _tell(self, work: Work) -> None:
+        """Tell the progress inside an epoch: loss and accuracy of it so far, speed, and the time spent waiting."""
+        recipe, steps = self.program.recipe, self.program.steps
+        images, wait = recipe.batch * min(self.step, self.trained), self.wait_seconds / self.epoch_seconds
+        told = (f", step {self.step}/{steps}: loss {self._loss / images:.3f}, top-1 {self._right / images:.1%}, "
+                f"{self._speed * recipe.batch:,.0f} images/s, {wait:.0%} of the time waiting for images")  # fmt: skip
+        work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}", told)
+
+    def _call(self, epoch: Epoch, last: int, streamed: Iterator[Any] | None, stop: Stop) -> None:
+        """Hand the steps up to `last` to the device, then wait for it.
+
+        Fewer steps are handed over where a stop is asked for or images are slow. A streamed step is handed over as soon
+        as its images are there, while the device works on those before it.
+        """
+        began = time.monotonic()
+        if streamed is None:
+            self.program.run(epoch, self.step, last)
+        else:
+            for step in range(self.step, last):
+                asked = time.monotonic()
+                batch = next(streamed)
+                self.wait_seconds += time.monotonic() - asked
+                self.program.run(epoch, step, step + 1, batch)
+                if stop.requested or time.monotonic() - began > 2 * CALL_SECONDS:
+                    last = step + 1
+                    break
+        loss, self._right = self.program.take_sums()  # waits for the device
+        self._loss, took = loss, time.monotonic() - began
         if not math.isfinite(loss):
             short = "; float16 ends at 65504, recipe.precision=bfloat16 does not" if self.program.scaled else ""
             # the step is not named: how many a call takes goes by the clock, and the reason is part of the results
@@ -181,6 +208,7 @@ class _Run:
         if self.program.loss_scale < SMALLEST:
             raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
         self._speed = (last - self.step) / took
+        self.step_times.append(1e3 / self._speed)
         self.step = last
         self.seconds += took
         self.epoch_seconds += took
@@ -190,7 +218,7 @@ class _Run:
         images = min(program.steps, self.trained) * recipe.batch  # of this epoch: fewer where it began inside it
         loss, right = (total / images for total in program.take_sums())
         rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
-        gpus = {"trainings_on_gpu": self.on_gpu(), "gpu_busy_share": self.gpu_busy()}
+        on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which is another load
         began = time.monotonic()
         held_out = program.dataset.validation
         self.validation = program.evaluation.metrics(held_out) if len(held_out) else {}
@@ -212,15 +240,26 @@ class _Run:
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
                 "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
+                **{
+                    f"step_ms_{name}": float(np.percentile(self.step_times, q))
+                    for name, q in OUTLIERS
+                    if self.step_times
+                },
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
                 "devices": program.devices.replicas,
-                **{name: value for name, value in gpus.items() if value is not None},
+                **({"trainings_on_gpu": on_gpu} if on_gpu is not None else {}),
+                **gpu_load,
             },
         )
         self.seconds += evaluating
         self.epoch_seconds = self.wait_seconds = 0.0
+        self.step_times.clear()
         self.save()
         self.watch.recorded()
+        losses = [line["train_loss"] for line in files.read_metrics(self.folder)[-RISING - 1 :]]
+        if len(losses) > RISING and all(before < after for before, after in pairwise(losses)):
+            work.say(f"{self.label}: the training loss has risen for {RISING} epochs, from {losses[0]:.3f} to "
+                     f"{losses[-1]:.3f}; is recipe.learning_rate too high?")  # fmt: skip
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 

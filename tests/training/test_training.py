@@ -267,7 +267,7 @@ def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, p
     assert pieces.test == whole.test and pieces.validation == whole.validation
     timeless = [
         [
-            {k: v for k, v in line.items() if "second" not in k and k not in ("step_ms", "data_wait_share")}
+            {k: v for k, v in line.items() if "second" not in k and "step_ms" not in k and k != "data_wait_share"}
             for line in lines
         ]
         for lines in (store.read_metrics(folder), store.read_metrics(tmp_path / "whole"))
@@ -325,3 +325,26 @@ def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
     line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     wanted = {"epoch", "train_loss", "train_top1", "validation_top1", "validation_top5", "validation_loss"}
     assert wanted | {"images_per_second", "data_wait_share", "step_ms", "learning_rate", "seconds"} <= set(line)
+    assert 0 < line["step_ms_p50"] <= line["step_ms_p95"] <= line["step_ms_max"]
+
+
+def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_them(
+    program, pictures, tmp_path, monkeypatch
+):
+    """One step to learn the speed, then all that fit into a call; sums are read after a call and at an epoch's end."""
+    monkeypatch.setattr("sweep.training.loop.CALL_SECONDS", 1e9)
+    run, waits = program(streamed(pictures)), []
+    monkeypatch.setattr(run, "take_sums", lambda real=run.take_sums: waits.append(1) or real())
+    trained(run, start_at(run), tmp_path)
+    assert run.steps > 2 and len(waits) == 1 + 2 * run.recipe.epochs
+
+
+def test_a_loss_that_rises_epoch_after_epoch_is_warned_of(program, tmp_path, monkeypatch, capsys):
+    run = program(tiny(epochs=5))
+    lines = [{"epoch": k + 1, "train_loss": loss} for k, loss in enumerate((2.0, 1.0, 1.5, 1.7, 1.9))]
+    monkeypatch.setattr(store, "read_metrics", lambda folder: lines)
+    trained(run, start_at(run), tmp_path, quiet=False)
+    assert "the training loss has risen for 3 epochs, from 1.000 to 1.900" in capsys.readouterr().out
+    lines[3]["train_loss"] = 1.4
+    trained(run, start_at(run), tmp_path / "other", quiet=False)
+    assert "risen" not in capsys.readouterr().out
