@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm import packing, sbatch
+from slurm.reading import Reading, alike_in, images_of, reading_of
 from sweep.bench.packing import network_of
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
@@ -41,12 +42,18 @@ class Planned:
 class Estimate:
     """The time of a sweep of which nothing is measured yet, from the speed of the same network on record."""
 
-    seconds: float  # one training after the other
+    seconds: float  # one training after the other, on one device
     hardware: str
     source: str
+    at_a_time: int = 1
+    price: float = 0.0  # per hour of a device; 0 = unknown
 
     def __str__(self) -> str:
         took = f"{duration(self.seconds)} on {self.hardware}, one training at a time"
+        if self.at_a_time > 1:
+            took += f"; at least {duration(self.seconds / self.at_a_time)} with {self.at_a_time} at a time"
+        if self.price:
+            took += f"; {self.price * self.seconds / 3600:,.0f} at {self.price:g} an hour"
         return f"Estimate: {took}, by the speed of this network in {self.source}."
 
 
@@ -63,6 +70,7 @@ class Plan:
     at_a_time: int  # trainings
     power: str  # what the seeds of the sweep can show; empty where it has no tickets
     estimate: Estimate | None  # None where times are measured, or where there is no speed on record
+    reading: Reading | None  # on SLURM, of images from disk
 
     @property
     def missing(self) -> list[Planned]:
@@ -100,18 +108,23 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     at_a_time = sbatch.together(cluster) if on == "slurm" else jobs
     seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
     bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
-    guess = None if predicted else _estimate(home, sum(left.values()))
+    guess = None if predicted else _estimate(home, sum(left.values()), at_a_time)
     shown = power(collect(home, costs=False), images=images_tested(results_of(home)))
-    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown, guess)
+    fed = reading_of(home, cluster.cpus_per_gpu) if on == "slurm" else None
+    return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown, guess, fed)
 
 
-def _estimate(home: Home, epochs: float) -> Estimate | None:
+def _estimate(home: Home, epochs: float, at_a_time: int) -> Estimate | None:
     """Return the time of so many epochs by a measurement of `lottery bench packing` in this pool, or by one that comes
     with the program; on a machine like this one if there is such a measurement."""
-    found = [
-        Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{packing.FILE}")
-        for folder in (home.pool, SHIPPED)
-        for row in packing.measured(folder)
-        if row.per_gpu == 1 and row.network == network_of(home.experiment)
-    ]
+    found, price = [], home.experiment.cluster.price_per_gpu_hour
+    for folder in (home.pool, SHIPPED):
+        rows = packing.measured(folder)
+        alike = [row for row in rows if row.per_gpu == 1 and row.network == network_of(home.experiment)]
+        if not alike and (images := images_of(home.experiment)):  # at the speed with images from elsewhere
+            alike = [replace(row, epoch_images=images) for row in alike_in(rows, home.experiment)]
+        found += [
+            Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{packing.FILE}",
+                     at_a_time, price) for row in alike
+        ]  # fmt: skip
     return min(found, key=lambda one: one.hardware != hardware(), default=None) if epochs else None

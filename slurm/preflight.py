@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slurm import arrays, launch, limits, packing, queue, sbatch
+from slurm import arrays, launch, limits, packing, queue, reading, sbatch
 from sweep import files
 from sweep.data import place_of
 from sweep.data.fingerprint import fingerprint
@@ -66,7 +66,7 @@ def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
         "results": _place, "lock": _lock, "clock": _clock, "disk": _disk, "weights": _weights, "wandb": _tracking,
     }  # fmt: skip
     at_once = {"submission": _submission, "submit limit": _limits, "time limit": _times}
-    looks |= at_once if on_slurm else {"devices": _devices}
+    looks |= at_once | {"reading": _reading} if on_slurm else {"devices": _devices}
     looks |= {} if quick else {"data": _data, **({"nodes": _nodes} if on_slurm else {})}
     for what, one in looks.items():
         try:
@@ -185,6 +185,14 @@ def _data(home: Home) -> Found:
     return (
         ("warning", "; ".join([said, *notes]), "; ".join(notes.values())) if notes else f"{said}, fingerprint {print_}"
     )
+
+
+def _reading(home: Home) -> Found:
+    """The cores asked for with a GPU read its images fast enough."""
+    found = reading.reading_of(home, home.experiment.cluster.cpus_per_gpu)
+    if not found:
+        return "images are trained from the GPU's memory, or the speed of this network is not on record"
+    return ("warning", str(found), found.remedy) if found.wait > reading.ENOUGH else str(found)
 
 
 def _devices(home: Home) -> Found:

@@ -13,6 +13,7 @@ from rich.table import Table
 from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, checked_home
 from slurm import arrays, sbatch
 from slurm.plan import Plan, Planned, make_plan
+from slurm.reading import ENOUGH
 from slurm.sbatch import Job
 from sweep.errors import command
 from sweep.graph.home import Home
@@ -63,6 +64,8 @@ def render(found: Plan, every: bool = False) -> str:
         said += "; times are predicted once the dense run has been measured"
     lines = [said, str(found.estimate or ""), str(found.forecast or ""), found.power]
     lines.insert(3, str(found.cost) if found.cost.spent else "")
+    if found.reading and found.reading.wait > ENOUGH:
+        lines.append(f"Warning: {found.reading}; {found.reading.remedy}")
     lines += [
         f"{row.task}: its weights at {', '.join(row.again)} are not there; it will be trained again up to there, "
         "and rejected if it comes out different"

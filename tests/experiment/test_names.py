@@ -28,7 +28,7 @@ PUBLISHED = {
     "cifar10_resnet20_instability": ("dense-seed0-8a79ce8e2a", "bcbd083685"),
     "cifar10_resnet20_iterative": ("dense-seed1-f33d61861c", "425528b041"),
     "dry_run": ("dense-seed0-a77925bc41", "6b80598bcb"),
-    "imagenet_mobilenet_v2": ("dense-seed0-9316e6fef5", "5e9bcbdee6"),
+    "imagenet_mobilenet_v2": ("dense-seed0-62568233a5", "20cbeec06a"),
     "study_resnet20": ("dense-seed4-a88a3df1d4", "8a582bcec3"),
     "study_mobilenet_v2": ("dense-seed1-699c943225", "e2ce57c086"),
     "study_mobilenet_v2_confirm": ("dense-seed21-8978f16148", "d4eac0d8a1"),

@@ -29,7 +29,7 @@ SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each 
     "cifar10_resnet20": {"ticket": 13 * 5 * 3, "fresh": 3 * 3, "shuffled": 3 * 3, "lr_rewind": 13 * 3},
     "cifar10_resnet20_iterative": {"ticket": 7 * 3, "lr_rewind": 7 * 3},
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
-    "imagenet_mobilenet_v2": {"ticket": 20 * 9, "fresh": 2, "shuffled": 2},
+    "imagenet_mobilenet_v2": {"ticket": 3 * 15, "fresh": 9, "shuffled": 9, "random": 9},
     "study_resnet20": {"ticket": 2 * 2 * 3, "lr_rewind": 2 * 3, "fresh": 2 * 3},
     "study_mobilenet_v2_confirm": {
         "ticket": 9 * 5,
@@ -47,7 +47,7 @@ EPOCHS = {  # of all cells together: T - k of each
     "cifar10_resnet20": 3 * (13 * (182 + 180 + 172 + 152 + 122) + 3 * 182 + 3 * 172 + 13 * 172),
     "cifar10_resnet20_iterative": 3 * 7 * (170 + 130),
     "dry_run": 3 * (18 + 15) + 18 + 15,
-    "imagenet_mobilenet_v2": 20 * sum(range(50, 91, 5)) + 2 * 90 + 2 * 85,
+    "imagenet_mobilenet_v2": 9 * (90 + 88 + 85 + 80 + 72) + 9 * 90 + 18 * 85,
     "study_resnet20": 3 * 2 * (182 + 170 + 130 + 182),
     "study_mobilenet_v2_confirm": 5 * (3 * 3 * (30 + 28 + 25) + 3 * 30 + 4 * 28),
     "study_mobilenet_v2": 3 * 5 * (30 + 29 + 28 + 25 + 20 + 30 + 3 * 28),

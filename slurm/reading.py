@@ -1,0 +1,80 @@
+"""Whether the cores beside a GPU read images from disk as fast as the GPU trains on them, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slurm import packing
+from sweep.bench.packing import Packing
+from sweep.data import place_of
+from sweep.data.prepared import Prepared, open_prepared
+from sweep.errors import Refused
+from sweep.experiment import Experiment
+from sweep.graph.home import Home
+from sweep.work.find import SHIPPED
+
+# images of 224 px that one core reads in a second, measured with 500 of ImageNet's (docs/data.md)
+READ = {"class folders": 165.0, "jpeg shards": 989.0, "raw shards": 11_700.0}
+ENOUGH = 0.02  # share of the time that a GPU may wait
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The speed of a training by one on record, and the cores that would feed it."""
+
+    form: str  # how the images lie on the disk: a key of READ
+    cores: float  # for one GPU
+    rate: float  # images per second that a training takes
+    hardware: str
+
+    @property
+    def wait(self) -> float:
+        """The share of its time that the GPU waits for images, from 0 to 1."""
+        return max(0.0, 1 - self.cores * READ[self.form] / self.rate)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores:g} cores read about {self.cores * READ[self.form]:,.0f} images/s from {self.form}, "
+            f"{self.hardware} takes {self.rate:,.0f}: it would wait {self.wait:.0%} of the time"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """The cores for each GPU that every form would need."""
+        needed = ", ".join(f"{form} {self.rate / speed:.2g}" for form, speed in READ.items())
+        return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw)"
+
+
+def reading_of(home: Home, cores: float) -> Reading | None:
+    """Return how a GPU with so many cores would be fed; None where nothing is read, or no speed is on record."""
+    experiment = home.experiment
+    form, rows = _form(experiment), [*packing.measured(SHIPPED), *packing.measured(home.pool)]
+    alike = alike_in(rows, experiment) if form else []
+    return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware) if alike else None
+
+
+def _form(experiment: Experiment) -> str:
+    """Return how the training images lie on the disk; empty where they are none of one's own, or not there yet."""
+    prepared = _prepared(experiment)
+    return f"{prepared.format} shards" if prepared else "class folders" if experiment.data.name == "folder" else ""
+
+
+def images_of(experiment: Experiment) -> int:
+    """Return how many images an epoch of prepared shards has; 0 where the data are others, or not there yet."""
+    prepared = _prepared(experiment)
+    return max(0, prepared.images.get("train", 0) - experiment.data.validation) if prepared else 0
+
+
+def _prepared(experiment: Experiment) -> Prepared | None:
+    try:
+        return open_prepared(place_of(experiment.data)) if experiment.data.name == "shards" else None
+    except Refused:  # said by the look at the data
+        return None
+
+
+def alike_in(rows: Iterable[Packing], experiment: Experiment) -> list[Packing]:
+    """Return the measurements of this network at this size and precision, whatever it was fed from."""
+    model, data, recipe = experiment.model, experiment.data, experiment.recipe
+    begin, middle = f"{model.name} {model.width:g} on ", f", {data.image_size} px, {recipe.precision}, batch "
+    return [row for row in rows if row.per_gpu == 1 and row.network.startswith(begin) and middle in row.network]
