@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sweep.bench.step import Timing
 
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
+NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
 Network = Annotated[str, Parameter(help="A network of lottery's, such as resnet20")]
@@ -93,6 +94,7 @@ def scaling(
     batch: Annotated[int, Parameter(help="Of one device")] = 64,
     precision: Annotated[Precision, Parameter(help="Of the arithmetic")] = "float32",
     data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: synthetic ones")] = "",
+    link: Annotated[tuple[float, ...], several("Links between nodes, in Gb/s: what they would add to a step")] = (),
     rounds: Rounds = 10,
     steps: Steps = 5,
     devices: Devices = 0,
@@ -101,11 +103,12 @@ def scaling(
     """One device, two, four, … and all: efficiency, the share of summing gradients, the wait for data.
 
     More devices than there are become logical ones of the first: a check that it works, not of speed.
-    Example: lottery bench scaling --devices 4
+    Example: lottery bench scaling --devices 4 --link 0.1 1 100
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
+    _refuse_none("expected more than 0", link=min(link, default=1))
     synthetic(model, size, batch, precision, width, "auto", steps)  # invalid input ends here, before TensorFlow starts
-    from sweep.bench.scaling import scale
+    from sweep.bench.scaling import over_link, scale
     from sweep.devices import prepare
 
     where = prepare(devices)
@@ -114,8 +117,11 @@ def scaling(
         source = Data("folder", path=data, image_size=size, flip=True)
         experiment = dataclasses.replace(experiment, data=source)
     found = scale(experiment, where, rounds, steps, quiet=json_)
+    summed, step_ms = found[0].all_reduce_bytes, found[-1].step_ms
+    links = {gigabits: {nodes: 1e3 * over_link(summed, nodes, gigabits) for nodes in NODES} for gigabits in link}
     if json_:
-        print(json.dumps([{"hardware": hardware(), **asdict(row)} for row in found], indent=1))
+        rows = [{"hardware": hardware(), **asdict(row)} for row in found]
+        print(json.dumps(rows + [{"gigabits": one, "all_reduce_ms": times} for one, times in links.items()], indent=1))
         return 0
     table = Table(
         "devices", "batch", "ms/step", "images/s", "efficiency", "all-reduce ms", "of a step", "data wait",
@@ -128,6 +134,9 @@ def scaling(
             f"{row.data_wait_share:.1%}",
         )  # fmt: skip
     show(table)
+    for gigabits, times in links.items():
+        said = ", ".join(f"{ms:.3g} ms over {nodes} nodes ({1 + ms / step_ms:.2f} ×)" for nodes, ms in times.items())
+        console.print(f"a link of {gigabits:g} Gb/s adds to a step, computed from {summed / 1e6:.1f} MB: {said}")
     return 0
 
 

@@ -28,6 +28,7 @@ class Scaling:
     images_per_second: float
     epoch_seconds: float  # of the data set that was read
     efficiency: float  # images/s ÷ (devices × images/s of one)
+    all_reduce_bytes: int  # that every device contributes to the sum
     all_reduce_ms: float  # the sum over devices, by itself
     all_reduce_share: float  # of a step, if nothing hides it
     data_wait_share: float  # of the time, spent waiting for images
@@ -71,15 +72,30 @@ def _on(
         images_per_second=rate,
         epoch_seconds=len(dataset.train) / rate,
         efficiency=rate / (count * (single or rate)),
+        all_reduce_bytes=4 * _summed(program),
         all_reduce_ms=1e3 * reduce,
         all_reduce_share=reduce / step,
         data_wait_share=sum(wait for _, wait in times) / sum(total for total, _ in times),
     )
 
 
+def over_link(summed: int, nodes: int, gigabits: float) -> float:
+    """Return the least seconds of a ring all-reduce of so many bytes: 2 (n − 1) / n × bytes / bandwidth.
+
+    >>> round(over_link(102_000_000, 2, 0.1), 1), round(over_link(102_000_000, 20, 100), 4)
+    (8.2, 0.0155)
+    """
+    return 2 * (nodes - 1) / nodes * 8 * summed / (1e9 * gigabits)
+
+
+def _summed(program: Program) -> int:
+    """Return how many numbers a step sums over the devices: gradients, batch statistics, loss and right answers."""
+    return sum(program.network.size(role) for role in ("kernel", "other", "statistic")) + 2
+
+
 def _all_reduce(program: Program, devices: Devices, times: int = 20) -> float:
-    """Seconds of summing over the devices what a step sums, by itself."""
-    length = sum(program.network.size(role) for role in ("kernel", "other", "statistic")) + 2
+    """Return the seconds of summing over the devices what a step sums, by itself."""
+    length = _summed(program)
     with devices.strategy.scope():
         vector = tf.Variable(tf.ones(length), trainable=False, **PER_REPLICA)
 

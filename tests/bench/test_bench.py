@@ -67,7 +67,11 @@ def test_a_step_is_timed_for_every_combination():
 
 
 def test_scaling_goes_from_one_device_to_all():
-    rows = bench("scaling", "--model", "resnet8", "--width", "0.25", "--size", "8", "--batch", "8", "--devices", "2")
+    rows = bench("scaling", "--model", "resnet8", "--width", "0.25", "--size", "8", "--batch", "8", "--devices", "2",
+                 "--link", "1", "100")  # fmt: skip
+    *rows, slow, fast = rows
+    assert slow["all_reduce_ms"]["2"] == pytest.approx(8 * rows[0]["all_reduce_bytes"] / 1e6)  # 1 Gb/s, in ms
+    assert fast["all_reduce_ms"]["20"] == pytest.approx(1.9 / 100 * slow["all_reduce_ms"]["2"])
     assert [(row["devices"], row["batch"]) for row in rows] == [(1, 8), (2, 16)]
     one, two = rows
     assert one["efficiency"] == 1 and one["all_reduce_ms"] == 0
