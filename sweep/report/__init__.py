@@ -23,13 +23,18 @@ def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
 
 def write_findings(home: Home, found: Findings, folder: Path | None = None) -> list[Path]:
     """Write the report of what was found, in its own folder or another; return its paths, the page first."""
+    from altair.utils.schemapi import debug_mode
+
     folder = folder or home.report
     folder.mkdir(parents=True, exist_ok=True)
     table, paper = folder / "results.csv", folder / "results.tex"
     write_csv(found.rows, table)
     files.write_text(paper, latex(found.verdicts, f"{home.experiment.name}. {rule(found.margin)}"))
-    out = [table, paper, *write_kept(kept(home), folder), *write_figures(home, found.rows, folder)]
+    out = [table, paper, *write_kept(kept(home), folder)]
+    with debug_mode(False):  # Altair checks nothing while charts are put together: it takes longer than to draw them
+        out += write_figures(home, found.rows, folder)
+        page = write_page(home, found, folder)
     for name in ("kept.json", *(f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg"))):
         if folder / name not in out:  # of the sweep as it was before
             (folder / name).unlink(missing_ok=True)
-    return [write_page(home, found, folder), *out]
+    return [page, *out]
