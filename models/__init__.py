@@ -1,4 +1,4 @@
-"""Networks by name. Knows what is trained, nothing of why."""
+"""The registry of network architectures by name. Nothing here knows about pruning or experiments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 
 
 def build(name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0) -> Network:
-    """The network `name`, `width` times as many channels as published."""
+    """Return the network `name`, with `width` times the published channels; raise ValueError if there is none."""
     if name not in NETWORKS:
         raise ValueError(f"no network named {name!r}; there are {', '.join(NETWORKS)}")
     architecture = partial(NETWORKS[name], classes=classes, width=width)

@@ -1,7 +1,7 @@
-"""Batch norm of activations `[channels, height, width, images]`, gradients written out.
+"""Batch norm of activations `[channels, height, width, images]`, with hand-written gradients.
 
-`normalised` takes any activations. `widened` takes the product of few channels with a wide kernel, and never looks at
-the wide side more often than it must: mean and variance of a product follow from the moments of its input.
+`normalised` takes any activations. `widened` takes a product of few input channels with a kernel of many outputs. It
+reads the large output as rarely as possible: mean and variance of a product follow from the moments of its input.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ TOP = {"": None, "relu": float("inf"), "relu6": 6.0}
 
 
 def each(vector: Tensor) -> Tensor:
-    """A number per channel, to go with activations."""
+    """Return a vector with one number per channel as `[channels, 1, 1, 1]`, so that it broadcasts over activations."""
     return tf.reshape(vector, (-1, 1, 1, 1))
 
 
 def normalised(
     x: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, epsilon: float, activation: Activation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`x` normalised per channel and activated, and the mean and variance it was normalised by.
+    """Return `x` normalised per channel and activated, and the mean and variance `[channels]` that normalised it.
 
         d = x − moving mean        mean = E[d] + moving mean        variance = E[d²] − E[d]²
         y = activation(γ (x − mean) / σ + β),   σ = √(variance + ε)
 
-    Taken from the moving mean, E[d²] − E[d]² loses nothing to rounding, and one pass over `x` gives both sums. With
-    g = ∂L/∂y where the activation passes it on, n numbers in a channel, and x̂ = (x − mean) / σ:
+    Measured from the moving mean, E[d²] − E[d]² does not cancel, and one pass over `x` gives both sums. With
+    g = ∂L/∂y where the activation passes the gradient on (else 0), n numbers per channel and x̂ = (x − mean) / σ:
 
         ∂L/∂β = Σ g      ∂L/∂γ = Σ g x̂      ∂L/∂x = γ/σ · (g − Σ g / n − x̂ Σ g x̂ / n)
 
-    In the gradient the activation's input is computed again, not stored.
+    The backward pass computes the activation's input again instead of storing it.
     """
     count = float(x.shape[1] * x.shape[2] * x.shape[3])
     top = TOP[activation]
@@ -76,15 +76,15 @@ def normalised(
 def widened(
     x: Tensor, kernel: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, activation: Activation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`normalised` of the product y = Wᵀx, `kernel` W `[inputs, outputs]`, without reading the wide y for its moments.
+    """Return `normalised` of y = Wᵀx, without reading the large y for its moments; `kernel` is W `[inputs, outputs]`.
 
         mean(y) = Wᵀ E[x]        variance(y) = diag(Wᵀ C W),   C = E[xxᵀ] − E[x] E[x]ᵀ
 
     `rows` are the inputs with ones below them: rows · rowsᵀ gives all moments in one product, and the normalised
     kernel, with its shift in the place of the ones, times rows gives the output. In the gradient, rows · gᵀ gives Σ g,
-    Σ g x̂ and ∂L/∂W; what batch norm takes off ∂L/∂x is again a small kernel times rows. There are two rows of ones:
-    the second carries what the shift loses when it is rounded to half precision. Sums are float32, as those of
-    `normalised`. What comes off ∂L/∂x is too small for float16.
+    Σ g x̂ and ∂L/∂W; what batch norm subtracts from ∂L/∂x is again a small kernel times rows. There are two rows of
+    ones: the second carries what the shift loses when it is rounded to half precision. Sums are float32, as in
+    `normalised`. float16 is not supported: what is subtracted from ∂L/∂x is too small for it.
     """
     inputs, *shape = x.shape
     count, top, half = float(np.prod(shape)), TOP[activation], x.dtype
@@ -125,6 +125,7 @@ def widened(
 
 
 def _cut(y: Tensor, top: float | None) -> Tensor:
+    """Return `y` clipped to [0, top], or unchanged if `top` is None (no activation)."""
     if top is None:
         return y
     y = tf.nn.relu(y)
@@ -132,8 +133,11 @@ def _cut(y: Tensor, top: float | None) -> Tensor:
 
 
 def _with_shift(kernel: Tensor, shift: Tensor, centre: Tensor, half: Any) -> Tensor:
-    """The kernel for rows that end in two rows of ones. The shift takes back what rounding moves at the `centre`."""
-    rounded = barrier(tf.cast(kernel, half))  # else XLA takes the numbers before they were rounded for those after
+    """Return the kernel `[inputs + 2, outputs]` for rows that end in two rows of ones, which carry the shift.
+
+    The shift also corrects the rounding of the kernel to half precision, exactly at the mean input (`centre`).
+    """
+    rounded = barrier(tf.cast(kernel, half))  # without the barrier XLA removes the rounding
     shift += tf.reduce_sum((kernel - tf.cast(rounded, tf.float32)) * centre, 0)
     most = barrier(tf.cast(shift, half))
     rest = tf.cast(shift - tf.cast(most, tf.float32), half)

@@ -1,8 +1,8 @@
-"""Depthwise convolutions of activations `[channels, height, width, images]`, in two forms, gradients written out.
+"""Depthwise convolutions of activations `[channels, height, width, images]` in two forms, with hand-written gradients.
 
-`shifted`: nine shifted images times one weight each, which XLA fuses with what is around them.
-`multiplied`: for small images the convolution of a channel as a matrix of pixels × pixels, a product of the library.
-Products and sums of `shifted` are float32, those of `multiplied` what the matrix units do.
+`shifted`: the sum of size² shifted images, each times one weight, which XLA fuses with the operations around it.
+`multiplied`: for small images; per channel one matrix product, output pixels × input pixels, by the library.
+`shifted` multiplies and adds in float32, `multiplied` in the precision of the matrix units.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ Tensor = Any
 
 
 def margins(size: int, stride: int, pixels: int) -> tuple[int, int]:
-    """Pixels of black before and after, as "SAME" has them."""
+    """Return the number of zeros that "SAME" padding puts before and after an axis of `pixels` pixels."""
     missing = max((-(-pixels // stride) - 1) * stride + size - pixels, 0)
     return missing // 2, missing - missing // 2
 
 
 def windows(x: Tensor, size: int, stride: int) -> list[Tensor]:
-    """The images as each weight of a `size` × `size` kernel sees them."""
+    """Return the pixels that each weight of a `size` × `size` kernel multiplies: size² arrays shaped like the output.
+    """
     padded = tf.pad(x, [[0, 0], *(margins(size, stride, n) for n in x.shape[1:3]), [0, 0]])
     return _moved(padded, size, [(-(-n // stride) - 1) * stride + 1 for n in x.shape[1:3]], stride)
 
 
 def _moved(x: Tensor, size: int, pixels: Sequence[int], stride: int = 1) -> list[Tensor]:
-    """What `size` × `size` windows of so many pixels show, each moved by one against the last."""
+    """Return the size² windows of `pixels` (height, width) in `x` that start at (i, j) for i, j < size, row by row."""
     high, wide = pixels
     return [
         tf.strided_slice(x, (0, i, j, 0), (x.shape[0], i + high, j + wide, x.shape[3]), (1, stride, stride, 1))
@@ -43,9 +44,9 @@ def _moved(x: Tensor, size: int, pixels: Sequence[int], stride: int = 1) -> list
 
 
 def shifted(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
-    """y = Σₖ wₖ · windowₖ(x), over the weights k of `kernel` `[size, size, channels, 1]`.
+    """Return y = Σₖ wₖ · windowₖ(x), the depthwise convolution with `kernel` `[size, size, channels, 1]`.
 
-    ∂L/∂wₖ = Σ windowₖ(x) · g        ∂L/∂x = Σₖ wₖ · windowₖ⁻¹(g),   the windows of the spread gradient, reversed
+    ∂L/∂wₖ = Σ windowₖ(x) · g        ∂L/∂x = Σₖ wₖ · windowₖ⁻¹(g), windows of `_spread` g, in reverse order
     """
     size, pixels = kernel.shape[0], x.shape[1:3]
 
@@ -74,7 +75,7 @@ def _weighted(parts: list[Tensor], weights: list[Tensor]) -> Tensor:
 
 
 def _spread(gradient: Tensor, size: int, stride: int, pixels: Sequence[int]) -> Tensor:
-    """A gradient with zeros for the pixels that a stride left out, and margins such that every shift of it fits."""
+    """Return the gradient with zeros at the pixels that the stride skipped, padded so that every window of it fits."""
     pads = [[0, 0]]
     for axis, n in zip((1, 2), pixels, strict=True):
         length = (gradient.shape[axis] - 1) * stride + 1
@@ -88,7 +89,9 @@ def _spread(gradient: Tensor, size: int, stride: int, pixels: Sequence[int]) -> 
 
 
 def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
-    """y = M x in every channel, M = Σₖ wₖ Pₖ; Pₖ has ones where weight k stands. `kernel`: `[size, size, channels, 1]`.
+    """Return the depthwise convolution y = M x per channel, M = Σₖ wₖ Pₖ, for a `kernel` `[size, size, channels, 1]`.
+
+    Pₖ `[output pixels, input pixels]` is 1 where weight k connects the two, else 0 (`_places`).
 
     ∂L/∂x = Mᵀ g        ∂L/∂wₖ = ⟨Pₖ, g xᵀ⟩
     """
@@ -117,7 +120,8 @@ def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
 
 @cache
 def _places(size: int, stride: int, height: int, width: int) -> np.ndarray:
-    """1 where a weight stands in the matrix of a convolution, `[weights, outputs × pixels]`."""
+    """Return the matrices Pₖ as `[size², output pixels × input pixels]`: 1 where weight k connects two pixels, else 0.
+    """
 
     def along(pixels: int) -> Any:  # [weight, output, pixel]
         before, outputs = margins(size, stride, pixels)[0], np.arange(-(-pixels // stride))

@@ -1,8 +1,8 @@
-"""A network without its nonlinearities: activations and batch norm are the identity, biases are 0.
+"""A network without nonlinearities, for SynFlow: activations and batch norm are the identity, biases are 0.
 
-What SynFlow measures (Tanaka et al. 2020): with all weights made positive, the outputs for an image of ones are the sum
-over all paths of the product of their weights. ReLU6 would cut these sums off, batch norm would level them, and over
-the fifty layers of MobileNetV2 they leave float32's range; so neither is there, and the numbers are float64.
+With all weights made positive, the outputs for an image of ones are the sum over all paths of the product of their
+weights (Tanaka et al. 2020). ReLU6 would clip these sums and batch norm would rescale them. They are float64, because
+over the fifty layers of MobileNetV2 they exceed the range of float32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from models.outline import Activation
 
 
 class Flow(Compute):
-    """The verbs of a network without norms and activations, computed in the type of the batch."""
+    """The interpreter of an architecture that skips norms, activations and biases, in the type of the batch."""
 
     def norm(self, name: str, x: Tensor, epsilon: float, activation: Activation = "") -> Tensor:
         return x

@@ -1,4 +1,4 @@
-"""What XLA is told about where to cut the step into kernels."""
+"""Hints to XLA about where to split the training step into GPU kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_optimization_barrier
 
 Tensor = Any
-LONG = 16384  # longer sums XLA cuts in two kernels
+LONG = 16384  # XLA splits longer sums into two kernels
 
 
 @tf.RegisterGradient("XlaOptimizationBarrier")  # type: ignore[untyped-decorator]
@@ -17,18 +17,18 @@ def _passed_on(operation: Any, gradient: Tensor) -> Tensor:
 
 
 def barrier(x: Tensor) -> Tensor:
-    """`x`, computed once and written to memory.
+    """Return `x` unchanged, and make XLA compute it once and write it to memory.
 
-    XLA likes to compute a value again in each kernel that reads it. That is right for a product and wrong for what a
-    depthwise convolution reads nine times.
+    XLA tends to recompute a value in each kernel that reads it. That is good for a product and bad for the input of a
+    depthwise convolution, which is read nine times.
     """
     return x if tf.executing_eagerly() else xla_optimization_barrier(input=[x])[0]
 
 
 def sums(parts: list[Tensor]) -> list[Tensor]:
-    """The sum per channel of each array `[channels, height, width, images]`.
+    """Return the sum per channel `[channels]` of each array `[channels, height, width, images]`.
 
-    Long ones by rows first, then all together: left alone, XLA cuts them too, with a second kernel for every array.
+    Long sums are taken per row first and then for all arrays at once: XLA would add a second kernel for every array.
     """
     _, height, width, images = parts[0].shape
     if height * width * images <= LONG:

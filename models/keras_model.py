@@ -1,6 +1,6 @@
 """A network as a Keras model: the interpreter of an architecture that builds Keras layers.
 
-Layers have the names of our variables, which for MobileNetV2 are those of keras.applications.
+Layers have the names of the network's variables, which for MobileNetV2 are those of keras.applications.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from models.outline import Activation
 
 
 class KerasLayers:
-    """Build one Keras layer for every verb of an architecture."""
+    """The interpreter of an architecture that builds one Keras layer for every verb."""
 
     def convolution(
         self, name: str, x: Any, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
@@ -57,7 +57,7 @@ def keras_model(
     offset: list[float] | None = None,
     probabilities: bool = True,
 ) -> keras.Model:
-    """Return the network as a Keras model with these weights; it can be trained on.
+    """Return the network as a Keras model with the given weights; the model can be trained further.
 
     With `scale` and `offset` (per channel) the model takes pictures as uint8 and computes scale · x + offset itself;
     without them it takes float32 images that are normalised already. `probabilities`: softmax at the end, or logits.

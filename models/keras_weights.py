@@ -9,12 +9,12 @@ from models.network import Network, Weights
 
 
 def from_keras(network: Network, model: Any) -> Weights:
-    """The weights of a keras.applications.MobileNetV2 of the same width and number of classes."""
+    """Return the weights of a keras.applications.MobileNetV2 with the same width and number of classes as `network`."""
     return network.flat({v.path: v.numpy() for v in model.weights})
 
 
 def load(network: Network, path: Path, width: float = 1.0) -> Weights:
-    """Weights of a file written by Keras for its MobileNetV2: `.h5` of Keras 2 or `.weights.h5` of Keras 3."""
+    """Return the weights in a file that Keras wrote for its MobileNetV2: `.h5` (Keras 2) or `.weights.h5` (Keras 3)."""
     import keras
 
     model = keras.applications.MobileNetV2(

@@ -1,8 +1,8 @@
 """The arithmetic of the layers in TensorFlow, as pure functions of the weights passed in.
 
-`Compute` is the interpreter of an architecture that computes. It holds no variables: weights come in as
-tensors and new moving statistics go out as tensors, so that the same function runs eagerly, in a graph,
-under XLA and in every replica of a `tf.distribute` strategy (XLA refuses to touch another replica's variables).
+`Compute` is the interpreter of an architecture that computes outputs. It holds no variables: weights come in and new
+moving statistics go out as tensors, so that the same function runs eagerly, in a graph, under XLA and in every
+replica of a `tf.distribute` strategy (XLA refuses to touch another replica's variables).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Tensor = Any  # tf.Tensor; TensorFlow ships no types
 
 
 class Compute:
-    """Applies layers to a batch `[images, height, width, channels]` with the given weights.
+    """The interpreter of an architecture that applies its layers to a batch `[images, height, width, channels]`.
 
-    Arithmetic runs in the type of the batch; weights are cast to it where they are used. Batch norm computes
-    its statistics in float32 over each of `groups` equal parts of the batch by itself, and leaves their mean over the
-    parts in `found`, under the names of the moving statistics they advance. So the number of images that are
-    normalised together does not depend on how many replicas share a batch.
+    Arithmetic runs in the type of the batch; weights are cast to it where they are used. Batch norm splits the batch
+    into `groups` equal parts and normalises each with its own mean and variance, computed in float32. `found` has their
+    mean over the parts, by the names of the moving statistics. So the number of images that are normalised together
+    does not depend on how many replicas share a batch.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], training: bool, groups: int = 1) -> None:
@@ -33,7 +33,7 @@ class Compute:
         self.found: dict[str, Tensor] = {}
 
     def images(self, images: Tensor) -> Tensor:
-        """A batch as the layers of this interpreter take it."""
+        """Return a batch `[images, height, width, channels]` in the layout that this interpreter's layers take."""
         return images
 
     def convolution(
@@ -51,7 +51,7 @@ class Compute:
         return x + tf.cast(self.weights[f"{name}/bias"], x.dtype)
 
     def max_pool(self, x: Tensor, size: int, stride: int) -> Tensor:
-        """Return the largest number of every window. Inputs come out of a ReLU, so a border of 0 changes nothing."""
+        """Return the maximum of every window. Inputs come out of a ReLU, so padding with 0 changes nothing."""
         if size % 2:
             return tf.nn.max_pool2d(padded(x, size), size, stride, "VALID")
         return tf.nn.max_pool2d(x, size, stride, "SAME")
@@ -69,29 +69,29 @@ class Compute:
             self.weights[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance")
         )
         if not self.training:
-            # in float32 as in training: rounded to bfloat16, a large mean would drown what is left of x
+            # in float32 as in training: in bfloat16, subtracting a large mean would leave few correct digits of x
             scale = gamma * tf.math.rsqrt(variance + epsilon)
             y = tf.cast(tf.cast(x, tf.float32) * scale + (beta - mean * scale), x.dtype)
             return activated(y, activation)
-        # the library's fused kernel: 0.92 x the step of separate reductions, on CPU
+        # TensorFlow's fused kernel: a step takes 0.92 × the time of separate reductions on CPU
         parts = [
             tf.compat.v1.nn.fused_batch_norm(part, gamma, beta, epsilon=epsilon, is_training=True)
             for part in self._parts(x, axis=0)
         ]
         count = tf.cast(tf.size(x) // (x.shape[-1] * self.groups), tf.float32)
-        # the kernel returns the unbiased variance; the moving statistic follows the one that normalised
+        # the kernel returns the unbiased variance; the moving statistic uses the biased one, by which x was normalised
         self._leave(name, [(mean, variance * (count - 1) / count) for _, mean, variance in parts])
         return activated(self._whole([y for y, _, _ in parts], axis=0), activation)
 
     def _parts(self, x: Tensor, axis: int) -> list[Tensor]:
-        """The groups of images that are normalised together."""
+        """Return the equal parts of the batch that batch norm normalises separately."""
         return [x] if self.groups == 1 else list(tf.split(x, self.groups, axis))
 
     def _whole(self, parts: list[Tensor], axis: int) -> Tensor:
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis)
 
     def _leave(self, name: str, moments: list[tuple[Tensor, Tensor]]) -> None:
-        """The mean over the groups of the mean and variance that each was normalised by."""
+        """Store the mean over the parts of the batch of their means and variances, as one layer's new statistics."""
         means, variances = zip(*moments, strict=True)
         self.found[f"{name}/moving_mean"] = sum(means) / len(means)
         self.found[f"{name}/moving_variance"] = sum(variances) / len(variances)

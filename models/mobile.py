@@ -1,8 +1,8 @@
-"""The arithmetic of inference, written so that XNNPACK runs it sparse: two exact rewrites, no retraining.
+"""The arithmetic of inference, rewritten exactly and without retraining so that XNNPACK can run it sparse.
 
-XNNPACK computes a network sparse only if every layer of it can work channel by channel, and two things of ours cannot:
+XNNPACK runs a network sparse only if every layer works channel by channel, and two of our layers do not:
 
-- TensorFlow's "SAME" pads a stride of 2 on one side only. Seen in a mirror, that is a padding of 1 on both sides whose
+- TensorFlow's "SAME" pads a stride of 2 on one side only. Rotated by 180°, that is a padding of 1 on both sides whose
   last row is never read: so images and kernels are rotated by 180°, which changes no output.
 - A first convolution with stride 1 has no sparse form. It equals: enlarge the image twice, pick every second pixel by a
   convolution of stride 2 whose kernel is one 1 (9 copies of each channel), shift each copy by a depthwise kernel
@@ -21,14 +21,14 @@ from models.network import Network, Weights
 
 
 class Mobile(Compute):
-    """Apply a network of depthwise and 1 × 1 convolutions, rotated by 180°, in the layers that XNNPACK runs sparse."""
+    """The interpreter of an architecture, rotated by 180°, that uses only layers which XNNPACK runs sparse."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__(weights, training=False)
         self.first = True
 
     def images(self, images: Tensor) -> Tensor:
-        # XNNPACK's entry takes three channels: a grey image is repeated, and the kernel reads the first of them
+        # XNNPACK's first layer takes three channels: a grey image is repeated, and the kernel reads the first of them
         images = tf.repeat(images, 3, axis=3) if images.shape[3] == 1 else images
         return tf.reverse(images, [1, 2])
 
@@ -50,7 +50,7 @@ class Mobile(Compute):
 
 
 def _entered(x: Tensor, kernel: Tensor) -> Tensor:
-    """Return conv2d(x, kernel) with stride 1, `kernel` of shape [3, 3, 3, filters], by layers that may stand first."""
+    """Return conv2d(x, kernel), stride 1, `kernel` `[3, 3, 3, filters]`, by layers that XNNPACK takes as first ones."""
     pick = np.zeros((3, 3, 3, 27), np.float32)
     shift = np.zeros((3, 3, 27, 1), np.float32)
     for copy in range(27):
@@ -71,6 +71,6 @@ def fits(network: Network) -> bool:
 
 
 def apply(network: Network, weights: Weights, images: Tensor) -> Tensor:
-    """Return the logits of normalised images, computed in the layers above."""
+    """Return the logits `[images, classes]` of normalised images, computed with the layers of `Mobile`."""
     net = Mobile({name: tf.constant(value) for name, value in network.named(weights).items()})
     return network.architecture(net, net.images(images))

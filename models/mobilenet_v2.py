@@ -1,16 +1,16 @@
-"""MobileNetV2 (Sandler et al. 2018), layer names as in keras.applications so that weights can be exchanged."""
+"""MobileNetV2 (Sandler et al. 2018), with the layer names of keras.applications so that weights can be exchanged."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# expansion, channels, repeats, stride of the first
+# expansion, channels, repeats, stride of the first block
 STAGES = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 EPSILON = 1e-3
 
 
 def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = False) -> Any:
-    """Logits of `x`. `small`: stem and second stage with stride 1, for images of about 32 pixels."""
+    """Return the logits of `x`. `small`: stem and second stage have stride 1, for images of about 32 pixels."""
     stem = divisible(32 * width)
     x = net.convolution("Conv1", x, stem, 3, stride=1 if small else 2)
     x = net.norm("bn_Conv1", x, EPSILON, "relu6")
@@ -27,7 +27,9 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
 
 
 def inverted_residual(net: Any, x: Any, block: int, channels: int, out: int, expansion: int, stride: int) -> Any:
-    """Wider by `expansion`, a depthwise convolution, narrow again; with a shortcut where the shape stays."""
+    """Return `x` expanded, convolved depthwise and projected to `out` channels, plus `x` itself if the shape is the
+    same.
+    """
     name = f"block_{block}" if block else "expanded_conv"
     y = x
     if expansion > 1:
@@ -41,6 +43,6 @@ def inverted_residual(net: Any, x: Any, block: int, channels: int, out: int, exp
 
 
 def divisible(channels: float, by: int = 8) -> int:
-    """`channels` rounded to a multiple of `by`, never more than a tenth below what was asked."""
+    """Return `channels` rounded to a multiple of `by`, but never less than 0.9 × `channels`."""
     rounded = max(by, int(channels + by / 2) // by * by)
     return rounded + by if rounded < 0.9 * channels else rounded

@@ -1,8 +1,8 @@
 """A network: its description, and its weights as three flat vectors.
 
-All kernels lie in one vector, all other trainable numbers in a second, all moving statistics in a third. A mask
-is then one boolean per entry of the first, an optimizer step is a handful of operations instead of hundreds, and
-the gradients of all layers cross between GPUs in one all-reduce. Names and shapes are a view on the vectors.
+All kernels are in one vector, all other trainable numbers in a second, all moving statistics in a third. A mask is then
+one boolean per entry of the first, an optimizer step is a handful of operations instead of hundreds, and the gradients
+of all layers cross between GPUs in one all-reduce. Arrays by name and shape are views of these vectors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Network:
     layers: tuple[Layer, ...]
 
     def of(self, role: Role) -> tuple[Variable, ...]:
-        """The variables of one role, in the order of its flat vector."""
+        """Return the variables of one role, in the order of its flat vector."""
         return tuple(v for v in self.variables if v.role == role)
 
     def size(self, role: Role) -> int:
@@ -54,7 +54,7 @@ class Network:
 
     @property
     def prunable(self) -> int:
-        """How many weights a mask covers: the kernels of convolutions and classifier."""
+        """Return the number of weights that a mask covers: the kernels of convolutions and of the classifier."""
         return self.size("kernel")
 
     @property
@@ -66,7 +66,7 @@ class Network:
         return sum(layer.macs for layer in self.layers)
 
     def initial(self, seed: int) -> Weights:
-        """Fresh weights; every variable draws from its own stream, so that adding one changes no other."""
+        """Return random initial weights. Each variable has its own random stream: adding one changes no other."""
         named = {}
         for v in self.variables:
             named[v.name] = np.full(v.shape, v.start, np.float32)
@@ -76,7 +76,7 @@ class Network:
         return self.flat(named)
 
     def flat(self, named: Mapping[str, np.ndarray]) -> Weights:
-        """Arrays by name → flat vectors. Says which names or shapes do not fit."""
+        """Return arrays by name as flat vectors; raise ValueError if a name is missing or a shape does not fit."""
         for v in self.variables:
             if v.name not in named:
                 raise ValueError(f"{self.name}: no array named {v.name!r}")
@@ -91,9 +91,9 @@ class Network:
         )
 
     def adopted(self, named: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return arrays of a network that differs in its number of classes, with this one's `own` classifier.
+        """Return `named`, the arrays of another network, with this network's `own` classifier if the classes differ.
 
-        Arrays are found by name. Raise ValueError where one is missing, is not of this network, or has another shape.
+        Raise ValueError if an array is missing, is not part of this network, or has another shape.
         """
         classifier = {f"{layer.name}/{part}" for layer in self.layers if layer.kind == "dense"
                       for part in ("kernel", "bias")}  # fmt: skip
@@ -107,14 +107,14 @@ class Network:
         return out
 
     def named(self, weights: Weights) -> dict[str, np.ndarray]:
-        """Flat vectors → arrays by name (views, no copies)."""
+        """Return flat vectors as arrays by name (views, no copies)."""
         out: dict[str, np.ndarray] = {}
         for role, vector in zip(ROLES, weights, strict=True):
             out |= self.split(role, vector)
         return out
 
     def split(self, role: Role, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """One flat vector (weights or mask) → arrays by name."""
+        """Return the flat vector of one role (weights or a mask) as arrays by name."""
         if vector.shape != (self.size(role),):
             raise ValueError(f"{self.name}: {role} vector of {vector.shape}, expected ({self.size(role)},)")
         out, offset = {}, 0
@@ -132,9 +132,9 @@ class Network:
         shaped: bool = False,
         groups: int = 1,
     ) -> tuple[Any, Any]:
-        """Logits (float32) and the advanced statistics vector, computed with TensorFlow in the type of `images`.
+        """Return the logits (float32) and the updated vector of moving statistics, computed in the type of `images`.
 
-        `groups`: equal parts of the batch that batch norm normalises each by itself.
+        `shaped`: the layers for GPUs (models.shaped). `groups`: equal parts of the batch, each normalised separately.
         """
         import tensorflow as tf
 
@@ -149,7 +149,7 @@ class Network:
         return logits, norm_momentum * weights.statistics + (1 - norm_momentum) * found
 
     def flow(self, kernels: Any) -> Any:
-        """Sum of the outputs for an image of ones, without nonlinearities, in the type of the kernels (models.flow)."""
+        """Return the sum of the outputs for an image of ones without nonlinearities (models.flow), for SynFlow."""
         import tensorflow as tf
 
         from models.flow import Flow
@@ -159,7 +159,7 @@ class Network:
         return tf.reduce_sum(self.architecture(net, net.images(ones)))
 
     def _tensors(self, weights: Weights) -> dict[str, Any]:
-        """Flat tensors → tensors by name."""
+        """Return flat tensors as tensors by name."""
         import tensorflow as tf
 
         out: dict[str, Any] = {}
@@ -174,7 +174,7 @@ class Network:
 def outline(
     name: str, architecture: Callable[[Any, Any], Any], image_size: int, channels: int, classes: int
 ) -> Network:
-    """The network that `architecture` describes for images of this shape."""
+    """Return the network that `architecture` describes for square images of this size."""
     notes = Outline()
     architecture(notes, (image_size, image_size, channels))
     return Network(name, image_size, channels, classes, architecture, tuple(notes.variables), tuple(notes.layers))

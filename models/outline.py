@@ -1,8 +1,8 @@
-"""What a network consists of, known without TensorFlow: variables, shapes, multiply-adds.
+"""The description of a network, made without TensorFlow: variables, shapes, multiply-adds.
 
-An architecture is one function written against the verbs of `Outline` (convolution, depthwise, norm, …).
-Run with an `Outline` it yields this description; run with `models.layers.Compute` it yields logits. So the
-counts in a plan or a report cannot drift from what is trained.
+An architecture is one function written against the verbs of `Outline` (convolution, depthwise, norm, …). Run with an
+`Outline` it yields this description; run with `models.layers.Compute` it yields logits. So the counts in a plan or a
+report cannot differ from what is trained.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Activation = Literal["", "relu", "relu6"]
 
 @dataclass(frozen=True)
 class Variable:
-    """One array of the network.
+    """One array of a network and how it is initialized.
 
     `kernel` = prunable, `other` = trainable but never pruned (biases, batch-norm scale and shift),
     `statistic` = moving mean or variance.
@@ -26,8 +26,8 @@ class Variable:
     name: str
     shape: tuple[int, ...]
     role: Role
-    start: float = 0.0  # constant it starts from, unless deviation > 0
-    deviation: float = 0.0  # standard deviation of its random start
+    start: float = 0.0  # initial value, unless deviation > 0
+    deviation: float = 0.0  # standard deviation of the normal distribution it is initialized from
 
     @property
     def size(self) -> int:
@@ -39,7 +39,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer that multiplies weights: its cost per image, groups counted."""
+    """One layer with a kernel: its shapes, parameters, and multiply-adds per image, with groups taken into account."""
 
     name: str
     kind: Literal["convolution", "depthwise", "dense"]
@@ -50,7 +50,7 @@ class Layer:
 
 
 class Outline:
-    """The interpreter of an architecture that only notes down what it is made of."""
+    """The interpreter of an architecture that records its variables and layers; `x` is the shape of the activations."""
 
     def __init__(self) -> None:
         self.variables: list[Variable] = []
@@ -59,7 +59,9 @@ class Outline:
     def convolution(
         self, name: str, x: Shape, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
     ) -> Shape:
-        """Note a convolution. Strides pad as TensorFlow's "SAME"; `symmetric`: alike on all sides, as in PyTorch."""
+        """Record a convolution and return its output shape; "SAME" padding, or with `symmetric` PyTorch's (equal
+        sides).
+        """
         height, width, channels = x
         out = (-(-height // stride), -(-width // stride), filters)
         kernel = (size, size, channels, filters)
@@ -108,7 +110,7 @@ class Outline:
         return (1, 1, x[2])
 
     def _kernel(self, name: str, shape: tuple[int, ...], fan_in: int) -> None:
-        # He et al. 2015: keeps the variance of activations under ReLU, whatever the depth
+        # He et al. 2015: σ² = 2 / fan-in keeps the variance of activations the same in every layer under ReLU
         self.variables.append(Variable(f"{name}/kernel", shape, "kernel", deviation=(2.0 / fan_in) ** 0.5))
 
     def _cost(

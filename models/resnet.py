@@ -12,7 +12,7 @@ EPSILON = 1e-5
 
 
 def resnet(net: Any, x: Any, classes: int, width: float, depth: int) -> Any:
-    """Logits of `x`; `depth` = 6n + 2 weighted layers."""
+    """Return the logits of `x`, computed by a ResNet of `depth` = 6n + 2 layers with n blocks per stage."""
     blocks = (depth - 2) // 6
     channels = round(16 * width)
     x = net.norm("stem_norm", net.convolution("stem", x, channels, 3), EPSILON, "relu")

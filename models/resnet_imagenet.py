@@ -1,7 +1,7 @@
 """The ResNets for ImageNet (He et al. 2016, table 1), layers named as in keras.applications.
 
-A stride of 2 lies in the first 3 × 3 convolution of a block, as in PyTorch ("v1.5"); `first=True`: in its first 1 × 1
-convolution, as published and as in Keras.
+The stride of 2 is in the first 3 × 3 convolution of a block, as in PyTorch ("v1.5"); with `first=True` it is in the
+first 1 × 1 convolution, as published and as in Keras.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 
 def resnet_imagenet(
     net: Any, x: Any, classes: int, width: float, depth: int, first: bool = False, small: bool = False
 ) -> Any:
-    """Return the logits of `x`. `small`: a stem of 3 × 3 without stride and pooling, for images of about 32 pixels."""
+    """Return the logits of `x`. `small`: a 3 × 3 stem without stride or pooling, for images of about 32 pixels."""
     channels = round(64 * width)
     size, stride = (3, 1) if small else (7, 2)
     x = net.convolution("conv1_conv", x, channels, size, stride, symmetric=True)

@@ -1,8 +1,8 @@
-"""Layers written so that XLA makes few and fast GPU kernels of them. Slow on CPU; training needs XLA.
+"""Layers written so that XLA turns them into few and fast GPU kernels. Slow on CPU; training needs XLA.
 
-Activations lie as `[channels, height, width, images]`. Pointwise convolutions are then products of a small matrix with
-a wide one, the sums of batch norm run along memory, and so does every shifted image of a depthwise convolution. What
-each of these gave is in docs/performance.md.
+Activations are stored as `[channels, height, width, images]`. A pointwise convolution is then the product of a small
+matrix with a wide one, and the sums of batch norm and the windows of depthwise convolutions read memory in order. What
+each of these gained is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from models.fusion import barrier
 from models.layers import Compute, Tensor, activated
 from models.outline import Activation
 
-SMALL = 64  # pixels of an image up to which a depthwise convolution is a product of matrices, in units of 16
-WIDE = 6_000_000  # numbers of an activation from which batch norm had better not read it again
+SMALL = 64  # up to so many pixels (a multiple of 16) a depthwise convolution is faster as a product of matrices
+WIDE = 6_000_000  # from so many numbers on, batch norm is faster if it does not read an activation for its moments
 
 
 class Product(NamedTuple):
-    """A convolution not yet computed: the batch norm that follows every convolution knows how."""
+    """A convolution y = Wᵀx that is not computed yet, so that the batch norm after it can take its moments from x."""
 
     x: Tensor
     kernel: Tensor  # [inputs, outputs]
 
     def computed(self) -> Tensor:
+        """Return Wᵀx as `[outputs, height, width, images]`."""
         inputs, *rest = self.x.shape
         y = tf.matmul(tf.cast(self.kernel, self.x.dtype), tf.reshape(self.x, (inputs, -1)), transpose_a=True)
         return tf.reshape(y, (-1, *rest))
 
 
 class Shaped(Compute):
-    """Applies layers to a batch `[channels, height, width, images]`."""
+    """The interpreter of an architecture that applies its layers to a batch `[channels, height, width, images]`."""
 
     def images(self, images: Tensor) -> Tensor:
-        return barrier(tf.transpose(images, (3, 1, 2, 0)))  # else augmented anew for each of the stem's nine weights
+        return barrier(tf.transpose(images, (3, 1, 2, 0)))  # else XLA augments once per weight of the stem
 
     def convolution(self, name: str, x: Tensor, filters: int, size: int, stride: int = 1, **how: bool) -> Tensor:
-        if how.get("bias") or (how.get("symmetric") and stride > 1):  # no network that gains by these layers has them
+        if how.get("bias") or (how.get("symmetric") and stride > 1):  # only networks that these layers make no faster
             plain = super().convolution
             return _turned(lambda images: plain(name, images, filters, size, stride, **how), x)
         parts = windows(x, size, stride)
-        rows = parts[0] if size == 1 else tf.concat(parts, 0)  # a patch of the image per column
+        rows = parts[0] if size == 1 else tf.concat(parts, 0)  # im2col: one patch of an image per column
         product = Product(rows, tf.reshape(self.weights[f"{name}/kernel"], (-1, filters)))
         wide = filters > 2 * rows.shape[0] and filters * math.prod(rows.shape[1:]) >= WIDE
         return product if wide and self.training and x.dtype != tf.float16 else product.computed()
@@ -80,5 +81,5 @@ class Shaped(Compute):
 
 
 def _turned(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a layer of `Compute`, which takes `[images, height, width, channels]`."""
+    """Return `layer(x)` for a layer of `Compute`, which takes and returns `[images, height, width, channels]`."""
     return tf.transpose(layer(tf.transpose(x, (3, 1, 2, 0))), (3, 1, 2, 0))
