@@ -27,7 +27,7 @@ def margins(size: int, stride: int, pixels: int) -> tuple[int, int]:
 
 
 def windows(x: Tensor, size: int, stride: int) -> list[Tensor]:
-    """Return the pixels that each weight of a `size` × `size` kernel multiplies: size² arrays shaped like the output.
+    """Return, for each of the size² weights of a kernel, the pixels it multiplies, as an array shaped like the output.
     """
     padded = tf.pad(x, [[0, 0], *(margins(size, stride, n) for n in x.shape[1:3]), [0, 0]])
     return _moved(padded, size, [(-(-n // stride) - 1) * stride + 1 for n in x.shape[1:3]], stride)
@@ -120,8 +120,7 @@ def multiplied(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
 
 @cache
 def _places(size: int, stride: int, height: int, width: int) -> np.ndarray:
-    """Return the matrices Pₖ as `[size², output pixels × input pixels]`: 1 where weight k connects two pixels, else 0.
-    """
+    """Return the matrices Pₖ as `[size², output pixels × input pixels]`: 1 where weight k connects two pixels."""
 
     def along(pixels: int) -> Any:  # [weight, output, pixel]
         before, outputs = margins(size, stride, pixels)[0], np.arange(-(-pixels // stride))

@@ -27,9 +27,7 @@ def mobilenet_v2(net: Any, x: Any, classes: int, width: float, small: bool = Fal
 
 
 def inverted_residual(net: Any, x: Any, block: int, channels: int, out: int, expansion: int, stride: int) -> Any:
-    """Return `x` expanded, convolved depthwise and projected to `out` channels, plus `x` itself if the shape is the
-    same.
-    """
+    """Return `x` expanded, convolved depthwise and projected to `out` channels, plus `x` if the shape is the same."""
     name = f"block_{block}" if block else "expanded_conv"
     y = x
     if expansion > 1:

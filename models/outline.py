@@ -59,9 +59,7 @@ class Outline:
     def convolution(
         self, name: str, x: Shape, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
     ) -> Shape:
-        """Record a convolution and return its output shape; "SAME" padding, or with `symmetric` PyTorch's (equal
-        sides).
-        """
+        """Record a convolution, return its output shape. Padding is "SAME", or with `symmetric` equal on both sides."""
         height, width, channels = x
         out = (-(-height // stride), -(-width // stride), filters)
         kernel = (size, size, channels, filters)
