@@ -27,8 +27,7 @@ def margins(size: int, stride: int, pixels: int) -> tuple[int, int]:
 
 
 def windows(x: Tensor, size: int, stride: int) -> list[Tensor]:
-    """Return, for each of the size² weights of a kernel, the pixels it multiplies, as an array shaped like the output.
-    """
+    """Return the pixels that each of a kernel's size² weights multiplies, as arrays shaped like the output."""
     padded = tf.pad(x, [[0, 0], *(margins(size, stride, n) for n in x.shape[1:3]), [0, 0]])
     return _moved(padded, size, [(-(-n // stride) - 1) * stride + 1 for n in x.shape[1:3]], stride)
 

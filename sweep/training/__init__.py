@@ -1,1 +1,1 @@
-"""How one network is trained: schedule, compiled step, loop."""
+"""The training of one network: schedule, compiled step, loop, evaluation."""

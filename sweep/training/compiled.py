@@ -1,13 +1,13 @@
-"""What XLA compiled, and what it chose in doing so: kept for all trainings of a pool, so that only the first waits.
+"""XLA's compiled programs and its autotuning choices, kept per pool so that only the first training waits for them.
 
-Programs. TensorFlow writes an entry under a passing name and renames it, so that many tasks may fill the folder at
-once. Its key is the program and its shapes, not the GPU it was compiled for; hence one folder per kind of GPU and
-TensorFlow version.
+Programs. TensorFlow writes each file under a temporary name and renames it, so that many tasks may fill the folder at
+once. A program is found by its code and shapes, not by the GPU it was compiled for; hence one folder per kind of GPU
+and TensorFlow version.
 
-Choices. Where several kernels could do an operation, XLA takes the one that was fastest just then (autotuning), which
-is most of the time that compiling takes. Another process chooses others, and they round differently. With the choices
-kept, the program is the same where it has to be compiled again (results/README.md: two epochs, to the bit). They are
-small: 30 kB for MobileNetV2. One process compiles a program at a time, so that it is that of the choices on record.
+Choices. Where several kernels could do an operation, XLA times them and takes the fastest (autotuning), which is most
+of the time that compiling takes. Another process may choose others, which round differently. With the choices kept, a
+program compiled again is the same (results/README.md: two epochs, equal to the bit). They are small: 30 kB for
+MobileNetV2. Only one process compiles a program at a time, so that it is the one that the stored choices belong to.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ CHOICES = "XLA_FLAGS", "--xla_gpu_experimental_autotuner_cache_dir"
 
 
 def keep_compiled(pool: Path) -> Path | None:
-    """Before TensorFlow looks for devices, which is when it reads its flags. The folder of the programs; None: no GPU.
+    """Set XLA's flags so that it keeps compiled programs in the pool; return their folder, or None without a GPU.
 
-    On CPU nothing is compiled unless a recipe says so, and that within seconds. A user's own folder is left as it is.
+    Call it before TensorFlow looks for devices, which is when it reads its flags. A folder that the user has set is
+    left as it is. On CPU nothing is compiled unless a recipe asks for it, and that takes seconds.
     """
     if not (gpu := gpu_name()):
         return None
     kind = re.sub(r"\W+", "-", f"{gpu}-tensorflow-{version('tensorflow')}")
-    # "programs": those of before choices were kept would hide what was chosen for them
+    # a folder of its own: programs that earlier versions compiled have no stored choices, so they must not be found
     programs, choices = pool / "compiled" / kind / "programs", pool / "autotuned" / kind
     for (variable, flag), folder in ((PROGRAMS, programs), (CHOICES, choices)):
         flags = os.environ.get(variable, "")
@@ -50,9 +51,9 @@ def keep_compiled(pool: Path) -> Path | None:
 
 
 def compile_once(program: Program, folder: Path) -> None:
-    """Compile a step at every image size of the recipe and the evaluation of each split, unless that is there.
+    """Compile a training step for every image size of the recipe and the evaluation of each split, unless it was done.
 
-    Whoever comes while another process compiles waits for it.
+    If another process is compiling, wait for it.
     """
     done = folder / f"{_digest(program)}.done"
     if _there(done):
@@ -66,11 +67,12 @@ def compile_once(program: Program, folder: Path) -> None:
 
 
 def _there(done: Path) -> bool:
+    """Whether a program was compiled: its mark exists, and compiled files are in the folder."""
     return done.exists() and any(done.parent.glob("*.pb"))
 
 
 def _digest(program: Program) -> str:
-    """Return a digest of all that decides what is compiled: experiment, this code, the driver, XLA's other flags."""
+    """Return a digest of everything that decides what is compiled: experiment, this code, driver, XLA's other flags."""
     import models
     import sweep.training
 

@@ -1,7 +1,7 @@
-"""What a network makes of images: its logits, and how many of them are right.
+"""The evaluation of a network on images: its logits, loss and accuracy.
 
-That takes a network, its weights and images: no training data, and no optimizer. A training evaluates with it the
-weights it trains; without one, weights are laid in by `load`.
+It needs a network, weights and images, but no training data and no optimizer. A training evaluates the weights that it
+trains; otherwise `load` sets the weights.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sweep.errors import Refused
 from sweep.experiment import Recipe
 
 Tensor = Any
-# autograph, which would turn Python's loops into TensorFlow's, takes 40 % of the time of tracing
+# no autograph (translation of Python's loops into TensorFlow's): it takes 40 % of the time of tracing
 function = partial(tf.function, autograph=False)
 
 
 class Evaluation:
-    """Evaluates one network on any images of its shape, as a training with this recipe does.
+    """The evaluation of one network on any images of its shape, computed as in a training with this recipe.
 
-    `mean` and `deviation` are those by which pixels were normalised in training. `variables` hold the weights that are
-    evaluated; without them it has its own.
+    `mean` and `deviation` are those that normalised the pixels in training. `variables` hold the weights to evaluate;
+    if None, the evaluation makes its own.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Evaluation:
                 variables = Weights(*(tf.Variable(part, trainable=False, **PER_REPLICA) for part in network.initial(0)))
         self.variables = variables
         self._feeds: dict[int, tuple[Split, Feed]] = {}
-        # one replica: the loop over steps or batches is part of what XLA compiles, and the host starts nothing between
+        # one replica: XLA compiles the loop over steps or batches too, so that the host has nothing to start in between
         self.whole = self.jit and devices.replicas == 1
         compiled = partial(function, jit_compile=self.jit and not self.whole)
         self._count: Callable[..., Any] = compiled(self._counted)
@@ -64,13 +64,13 @@ class Evaluation:
         return Weights(*(local(variable)[0].numpy() for variable in self.variables))
 
     def feed(self, split: Split) -> Feed:
-        """How the split reaches the devices; made once. The split is kept with it, so that its id stays its own."""
+        """Return the feed that brings a split to the devices, made once per split."""
         if id(split) not in self._feeds:
             self._feeds[id(split)] = split, feed(split, self.devices, self.network.image_size, self.cache)
         return self._feeds[id(split)][1]
 
     def metrics(self, split: Split) -> dict[str, float]:
-        """Loss, top-1 and top-5 of every image of the split, each counted once; the last batch is padded."""
+        """Return mean loss, top-1 and top-5 accuracy over the split, every image counted once."""
         order, source = self._order(split), self.feed(split)
         if isinstance(source, Resident):
             totals = self._evaluate(source=source, order=tf.constant(order), batch=None).numpy()
@@ -93,13 +93,13 @@ class Evaluation:
         return np.asarray(np.concatenate(parts)[: len(split)])
 
     def call(self, split: Split) -> tuple[Any, dict[str, Any]]:
-        """The compiled function that evaluates this split, and arguments for it."""
+        """Return the compiled function that evaluates this split, and arguments for it."""
         source, order = self.feed(split), self._order(split)
         order = order if isinstance(source, Resident) else order[:1]
         return self._evaluate, {"source": source, "order": tf.constant(order), "batch": source.example(order.shape[1])}
 
     def _order(self, split: Split) -> np.ndarray:
-        """Which image is where in which batch, `[batches, batch]`; -1 pads the last one."""
+        """Return the indices of the images in every batch `[batches, batch]`; -1 pads the last batch."""
         replicas = self.devices.replicas
         batch = -(-min(len(split), max(self.recipe.batch, 256)) // replicas) * replicas
         order: np.ndarray = np.full(-(-len(split) // batch) * batch, -1, np.int32)
@@ -108,10 +108,10 @@ class Evaluation:
 
     def _batches(self, split: Split) -> Iterator[tuple[np.ndarray, Any]]:
         order = self._order(split)
-        return zip(order, self.feed(split).batches(order, None), strict=False)  # a resident split has no end of them
+        return zip(order, self.feed(split).batches(order, None), strict=False)  # a resident split never ends
 
     def _share(self, source: Feed, rows: Tensor, batch: Any) -> tuple[Weights, Any, Tensor, bool]:
-        """Weights, images, and which of them are this replica's: what it computes logits from."""
+        """Return weights, batch, indices of this replica's images, and whether to gather them from the batch."""
         each, resident = rows.shape[0] // self.devices.replicas, isinstance(source, Resident)
         share = tf.distribute.get_replica_context().replica_id_in_sync_group
         indices = tf.slice(rows, [share * each], [each])
@@ -136,17 +136,18 @@ class Evaluation:
         return tf.while_loop(lambda i, _: i < order.shape[0], one_more, [tf.constant(0), tf.zeros(3)])[1]
 
     def _applied(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> tuple[Tensor, Tensor]:
-        """Logits and labels of a replica's images."""
+        """Return logits `[images, classes]` and labels `[images]` of a replica's images."""
         batch = [tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch
         images, labels = pixels(batch, self.network.image_size)
         images = augment.normalised(images, self.mean, self.deviation, self.recipe.precision)
         return self.network.apply(weights, images, False, shaped=self.shaped)[0], labels
 
     def _counted(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> Tensor:
+        """Return the sum of the losses and the number of top-1 and top-5 hits over a replica's images, `[3]`."""
         logits, labels = self._applied(weights, batch, indices, gather)
         real = tf.cast(indices >= 0, tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        # rank of the right class = classes not below it (of equal ones the earlier is above); NaN is below nothing
+        # rank of the right class = number of classes not below it; of equal logits the earlier class ranks higher
         own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
         after = tf.range(self.network.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
         below = (logits < own) | ((logits == own) & after)
@@ -156,17 +157,17 @@ class Evaluation:
 
 
 def pixels(batch: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Images of `size` pixels, and labels; of prepared images the windows that come with them."""
+    """Return images of `size` × `size` pixels and their labels, both `[images, …]`; windows are resampled."""
     images, labels, *windows = batch
     return augment.resampled(images, windows[0], size) if windows else images, labels
 
 
 def formulation(network: Network, recipe: Recipe, devices: Devices) -> tuple[bool, bool]:
-    """Whether XLA compiles the network, and whether its layers are those of models/shaped.py; refuses the impossible.
+    """Return whether XLA compiles the network and whether it uses the layers of models/shaped.py, or raise Refused.
 
-    MobileNetV2, bfloat16, H200: 3.2 ms a step against 5.8 at 32 px and batch 128, 21.1 against 23.9 at 224 px and
-    batch 256 (docs/performance.md). On CPU, where XLA does not pay, the shaped step is slower. Networks of 3×3
-    convolutions alone are left to the library.
+    Shaped against plain layers, MobileNetV2, bfloat16, H200: 3.2 against 5.8 ms a step at 32 px and batch 128, 21.1
+    against 23.9 ms at 224 px and batch 256 (docs/performance.md). On CPU shaped layers are slower. Networks of 3 × 3
+    convolutions alone use the library's layers.
     """
     gpu = devices.kind == "GPU"
     jit = recipe.xla == "on" or (recipe.xla == "auto" and gpu)

@@ -1,6 +1,6 @@
-"""Gradients that scores look at, computed on the devices through the network that is trained.
+"""The gradients that pruning scores are computed from, through the network that is trained.
 
-They are plain float32 on one device: they are taken once, and decide which weights there are.
+They are computed in float32 on one device: once per mask, and they decide which weights are kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from sweep.training.evaluation import pixels
 from sweep.training.program import Program
 
 Array = np.ndarray
-PER_CLASS = 10  # images, as published for SNIP and GraSP
+PER_CLASS = 10  # images of each class, as published for SNIP and GraSP
 TEMPERATURE = 200.0  # by which GraSP divides the logits
 
 
 class DeviceGradients:
-    """Gradients of the program's network, all but kernels as in `weights`, on images of the training split by seed."""
+    """Gradients with respect to the kernels `[prunable]`, on images that `seed` draws from the training split.
+
+    All parameters but the kernels are those of `weights`.
+    """
 
     def __init__(self, program: Program, weights: Weights, seed: int) -> None:
         self.program, self.network, self.seed = program, program.network, seed
@@ -33,13 +36,15 @@ class DeviceGradients:
         self._of_loss, self._product, self._of_flow = map(function, (self._loss_gradient, self._hessian, self._flow))
 
     def of_loss(self, kernels: Array) -> Array:
+        """Return ∂L/∂θ of the mean loss."""
         return self._mean(self._of_loss, kernels)
 
     def hessian_product(self, kernels: Array) -> Array:
-        """H g = ∂(gᵀ g₀)/∂θ with g₀ = g held fixed, batch by batch."""
+        """Return H g = ∂(gᵀ g₀)/∂θ, g₀ = g held constant: the mean over batches, logits divided by TEMPERATURE."""
         return self._mean(self._product, kernels)
 
     def of_flow(self, kernels: Array) -> Array:
+        """Return ∂R/∂|θ| of SynFlow's R: the sum of outputs of the linear network |θ| for an image of ones."""
         return np.asarray(self._of_flow(tf.constant(np.abs(kernels), tf.float64)).numpy())
 
     def _mean(self, function: Any, kernels: Array) -> Array:
@@ -48,7 +53,7 @@ class DeviceGradients:
 
     @cached_property
     def _batches(self) -> list[tuple[Any, Any]]:
-        """Ten images of every class, mixed, in equal batches of no more than the recipe's."""
+        """Return ten images of every class, shuffled, in equal batches of at most the recipe's batch size."""
         split, dataset = self.program.dataset.train, self.program.dataset
         labels = np.asarray(split.labels)
         stream = np.random.Generator(np.random.Philox([self.seed, 2]))

@@ -1,8 +1,8 @@
-"""The one training loop, for dense run and ticket alike.
+"""The training loop, one for dense runs, tickets and controls.
 
 What is on disk at any moment is enough to continue to the same bits: the checkpoint holds everything that training
-changes, and everything else is a function of (recipe, seed, epoch). Order of writing at the end of an epoch: snapshot,
-metrics, checkpoint; so whatever a checkpoint claims to be done is there.
+changes, and everything else is a function of (recipe, seed, epoch). At the end of an epoch, snapshots are written
+first, then metrics, then the checkpoint; so what a checkpoint says is done is on disk.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ RISING = 3  # epochs in a row with a higher training loss, after which a warning
 
 @dataclass(frozen=True)
 class Start:
-    """Where a training begins: weights, mask, and the step of the schedule it takes up."""
+    """The beginning of a training: weights, mask, seed, and the step of the schedule it starts at."""
 
     weights: Weights
     step: int
     seed: int
     mask: np.ndarray | None = None
     last_rate: bool = False  # fine-tuning: the schedule's last rate throughout
-    data: str = ""  # fingerprint of the images
+    data: str = ""  # fingerprint of the images (sweep.data.fingerprint)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished training leaves. Accuracy is that of the last epoch on the test split."""
+    """The result of a finished training: metrics of the last epoch's weights on test and validation split, and time."""
 
     test: dict[str, float]
     validation: dict[str, float]
-    epochs: float  # trained; not whole where it began inside an epoch
-    seconds: float  # over all its sessions
+    epochs: float  # epochs trained; a fraction if training began inside an epoch
+    seconds: float  # time of training, all sessions together
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who follows a training from outside."""
+    """The callbacks of a training: the owner is told about points, epochs and the beginning, and may stop a write."""
 
     points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
-    reached: Callable[[int], None] = lambda step: None  # called before anything says that the step is done
-    before_writing: Callable[[], None] = lambda: None  # raises where another process has taken the training over
-    recorded: Callable[[], None] = lambda: None  # an epoch is in metrics.jsonl
-    begins: Callable[[int], None] = lambda step: None  # at a step, anew or on from a checkpoint
+    reached: Callable[[int], None] = lambda step: None  # called before metrics or checkpoint say that the step is done
+    before_writing: Callable[[], None] = lambda: None  # raises if another process has taken over the training
+    recorded: Callable[[], None] = lambda: None  # called after an epoch was written to metrics.jsonl
+    begins: Callable[[int], None] = lambda step: None  # called with the first step of this session
 
 
 NOBODY = Watch()
@@ -81,7 +81,7 @@ def train(
     watch: Watch = NOBODY,
     epochs: int | None = None,
 ) -> Outcome:
-    """Train from `start`, or on from the checkpoint in `folder`, to the end of the recipe, or of so many `epochs`."""
+    """Train from `start`, or continue the checkpoint in `folder`, up to `epochs` (default: the recipe's)."""
     checkpoint, until = folder / "checkpoint.h5", program.recipe.epochs if epochs is None else epochs
     run = _Run(program, start, folder, label, watch)
     program.load(start.weights, start.mask)
@@ -111,17 +111,17 @@ def train(
 
 
 class _Run:
-    """A training under way: the epoch and step it is at, and the time it took so far."""
+    """A training in progress: the epoch and step it is at, and the seconds it has taken."""
 
     def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
         self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
         self.epoch, self.step = divmod(start.step, program.steps)
-        self.seconds = 0.0  # of training, all sessions
+        self.seconds = 0.0  # time of training, all sessions
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
         self.validation: dict[str, float] = {}
         self.saved = time.monotonic()
         self.stopped_early = False
-        # how many trainings are on its GPUs, this one among them
+        # number of trainings on its GPUs, including this one
         self.on_gpu: Callable[[], float | None] = lambda: None
         self.gpu_load: Callable[[], dict[str, float]] = dict  # since it was asked before
         self._speed = 0.0  # steps per second, of the last call
@@ -130,26 +130,27 @@ class _Run:
 
     @property
     def at(self) -> int:
-        """The step of the schedule that comes next."""
+        """Return the next step of the schedule."""
         return self.epoch * self.program.steps + self.step
 
     @property
     def trained(self) -> int:
-        """Steps trained so far."""
+        """Return the number of steps trained so far."""
         return self.at - self.start.step
 
     def tell_point(self) -> None:
+        """Call `watch.reached` if the training is at one of the points to watch."""
         if self.at in self.watch.points:
             self.watch.before_writing()
             self.watch.reached(self.at)
 
     def _next_point(self) -> int:
-        """The step of this epoch up to which nobody wants to be told."""
+        """Return the step of this epoch at which the next point to watch is, or else the end of the epoch."""
         steps, first = self.program.steps, self.epoch * self.program.steps
         return min([p - first for p in self.watch.points if self.at < p < first + steps], default=steps)
 
     def train_epoch(self, stop: Stop, work: Work) -> None:
-        """The steps of this epoch."""
+        """Train the remaining steps of this epoch; write checkpoints when due; raise Interrupted after a signal."""
         program, recipe = self.program, self.program.recipe
         epoch = epoch_of(
             recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size,
@@ -203,7 +204,7 @@ class _Run:
         self._loss, took = loss, time.monotonic() - began
         if not math.isfinite(loss):
             short = "; float16 ends at 65504, recipe.precision=bfloat16 does not" if self.program.scaled else ""
-            # the step is not named: how many a call takes goes by the clock, and the reason is part of the results
+            # the step is not named: how many a call takes depends on the clock, and this reason is part of the results
             raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}{short}")
         if self.program.loss_scale < SMALLEST:
             raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
@@ -214,8 +215,9 @@ class _Run:
         self.epoch_seconds += took
 
     def finish_epoch(self, work: Work) -> None:
+        """Evaluate the validation split, append a line to metrics.jsonl and write the checkpoint."""
         program, recipe = self.program, self.program.recipe
-        images = min(program.steps, self.trained) * recipe.batch  # of this epoch: fewer where it began inside it
+        images = min(program.steps, self.trained) * recipe.batch  # of this epoch; fewer if training began inside it
         loss, right = (total / images for total in program.take_sums())
         rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
         on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which is another load
@@ -264,6 +266,7 @@ class _Run:
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 
     def save(self) -> None:
+        """Write the checkpoint."""
         self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),
@@ -275,10 +278,11 @@ class _Run:
         self.saved = time.monotonic()
 
     def resume(self, checkpoint: Path) -> None:
+        """Load the state of a checkpoint; raise Refused if it belongs to another start or other images."""
         state, attributes = files.read_arrays(checkpoint)
         if attributes.get("hash_of_start") != fingerprint(self.start):
             raise Refused(f"{checkpoint}: begun from other weights or another mask; delete it to train this anew")
-        before = attributes.get("data", self.start.data)  # none: of a version that did not say it
+        before = attributes.get("data", self.start.data)  # earlier versions did not write it
         if before != self.start.data:
             raise Refused(f"{checkpoint}: begun on other images (fingerprint {before}, these have {self.start.data}); "
                           "expected the same ones at data.path")  # fmt: skip
@@ -294,7 +298,7 @@ _PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopp
 
 
 def fingerprint(start: Start) -> str:
-    """Return a digest of everything a training begins from: a checkpoint of another beginning must not be continued."""
+    """Return a digest of everything a training starts from, so that no checkpoint of another start is continued."""
     digest = hashlib.sha256(f"{start.step} {start.seed}{' last rate' if start.last_rate else ''}".encode())
     for vector in (*start.weights, start.mask):
         if vector is not None:

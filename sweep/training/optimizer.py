@@ -1,8 +1,8 @@
-"""Optimizer steps as pure functions on flat vectors, and the mask inside them.
+"""Optimizer steps as pure functions on flat vectors, with the mask inside them.
 
-The gradient of pruned weights is set to 0 before anything else sees it. A pruned weight starts at 0.0, its momentum
-at 0.0, and every rule below maps zeros to zeros: it stays exactly 0.0 at every step, in the average too. Clipping
-then measures the norm of the surviving weights only, which is the norm of the sparse network's gradient.
+The gradient of pruned weights is set to 0 before anything else uses it. A pruned weight starts at 0.0, its momentum
+at 0.0, and every rule below maps zeros to zeros: it stays exactly 0.0 at every step, in the moving average too.
+Clipping then measures the norm of the kept weights' gradient only.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import tensorflow as tf
 from sweep.experiment import Recipe
 
 Tensor = Any
-Pair = tuple[Tensor, Tensor]  # kernels, others
-Step = tuple[Pair, list[Pair]]  # weights and slots after it
-SLOTS = {"sgd": 1, "adamw": 2}  # vectors of memory per weight
+Pair = tuple[Tensor, Tensor]  # one vector for the kernels, one for the other trainable weights
+Step = tuple[Pair, list[Pair]]  # weights and slots after the step
+SLOTS = {"sgd": 1, "adamw": 2}  # numbers that the optimizer remembers per weight
 
 
 def masked(gradient: Tensor, mask: Tensor) -> Tensor:
-    """0 where the mask is False. A selection, not a product: a product would leave -0.0 and pass on NaN."""
+    """Return the gradient with 0 for pruned weights. A selection: a product would leave -0.0 and pass on NaN."""
     return tf.where(mask, gradient, tf.zeros_like(gradient))
 
 
 def clipped(gradients: Pair, norm: float) -> Pair:
-    """Scaled down together where their common norm exceeds `norm`."""
+    """Return both gradients scaled by min(1, norm / ‖g‖), ‖g‖ the norm of the two together."""
     total = tf.sqrt(sum(tf.reduce_sum(tf.square(g)) for g in gradients))
     scale = tf.minimum(1.0, norm / tf.maximum(total, 1e-12))
     return gradients[0] * scale, gradients[1] * scale
 
 
 def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
-    """Momentum, L2 decay of the kernels as part of the gradient."""
+    """Return weights and velocity after v ← μv + g, w ← w − ηv (Nesterov: w ← w − η(g + μv)); L2 decay is part of g."""
     gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
     velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
     if recipe.nesterov:
@@ -43,7 +43,10 @@ def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate:
 
 
 def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
-    """Loshchilov and Hutter 2019: decay of the kernels beside the gradient. `count` = steps taken, from 1."""
+    """Return weights and moments after a step of AdamW (Loshchilov and Hutter 2019); `count` = steps taken, from 1.
+
+    m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², w ← w − η(m̂ / (√v̂ + 1e-8) + λw), m̂ = m / (1−β₁ᵗ), v̂ = v / (1−β₂ᵗ)
+    """
     first, second = 0.9, 0.999
     mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))
     square = tuple(second * v + (1 - second) * g * g for v, g in zip(slots[1], gradients, strict=True))
@@ -54,7 +57,7 @@ def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rat
 
 
 def averaged(average: Tensor, weights: Tensor, decay: float) -> Tensor:
-    """Exponential moving average of the weights."""
+    """Return the exponential moving average of the weights: decay · average + (1 − decay) · weights."""
     return decay * average + (1 - decay) * weights
 
 

@@ -1,8 +1,8 @@
-"""The compiled training program: state on the devices, steps; what it evaluates with stands in evaluation.py.
+"""The compiled training program: the state on the devices, and the steps that change it.
 
-Built once per process. Weights, momentum and mask are variables, so that the next training is loaded, not recompiled.
-
-What a step computes stands in step.py: two pure functions with one sum over the replicas between them.
+It is built once per process. Weights, momentum and mask are variables, so that the next training is loaded, not
+compiled again. What a step computes is in step.py: two pure functions with one sum over the replicas between them.
+Evaluation is in evaluation.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tensor = Any
 
 
 class Program:
-    """Trains one network on one data set; `evaluation` has the weights it evaluates: a moving average, where kept."""
+    """The compiled training of one network on one data set; `evaluation` uses the moving average if there is one."""
 
     def __init__(self, asked: Experiment | Task, dataset: Dataset, devices: Devices, use_mask: bool = True) -> None:
         self.recipe, self.data, self.dataset, self.devices = asked.recipe, asked.data, dataset, devices
@@ -60,15 +60,15 @@ class Program:
         self._update: Callable[..., Any] = compiled(step.updated)
         self._run = function(self._steps, jit_compile=whole)
         if self.jit:
-            # Now, before anything else is computed: the names of traced functions count what TensorFlow did so far, and
-            # compiled programs are found again by name. Traced later, a training would not find what the
-            # warm-up compiled.
+            # Trace now, before anything else is computed: the names of traced functions contain a count of what
+            # TensorFlow did so far, and compiled programs are found by name. Traced later, a training would not find
+            # what the warm-up compiled.
             for called, arguments in self.calls():
                 called.get_concrete_function(**arguments)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The fingerprint of the images that it trains on and evaluates."""
+        """Return the fingerprint of the images that the program trains on and evaluates."""
         return fingerprint(self.dataset, self.data)
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Program:
         return state
 
     def load(self, weights: Weights, mask: np.ndarray | None = None) -> None:
-        """Set the network to `mask × weights`, with no momentum."""
+        """Set the network to `mask × weights` and the optimizer's state to 0."""
         if mask is not None and not self.use_mask:
             raise ValueError("this program was built without masks")
         mask = np.ones(self.network.prunable, bool) if mask is None else mask
@@ -115,20 +115,20 @@ class Program:
         self.restore(state)
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Everything that training changes, as `state()` gave it."""
+        """Set everything that training changes to what `state()` returned."""
         for name, value in state.items():
             self._state[name].assign(value)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that training changes."""
+        """Return everything that training changes, by name: weights, optimizer state, loss scale, sums."""
         return {name: self._local(name) for name in self._state if name != "mask"}
 
     def weights(self) -> Weights:
-        """The weights as they are trained."""
+        """Return the trained weights, without moving average."""
         return Weights(*(self._local(name) for name in Weights._fields))
 
     def replicas_of(self, name: str) -> list[np.ndarray]:
-        """One state vector as every replica has it."""
+        """Return one state vector as each replica has it."""
         return [value.numpy() for value in self.devices.strategy.experimental_local_results(self._state[name])]
 
     def _local(self, name: str) -> np.ndarray:
@@ -137,7 +137,7 @@ class Program:
     # Training ---------------------------------------------------------------------------------------------------
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
-        """Steps first … last - 1 of the epoch. `batch` is the one batch of a single streamed step."""
+        """Train steps `first` to `last` - 1 of the epoch. `batch`: the batch of a single step of streamed images."""
         self._run(**self._steps_of(epoch, first, last, batch))
 
     def _steps_of(self, epoch: Epoch, first: int, last: int, batch: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Program:
         }  # fmt: skip
 
     def calls(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Every compiled function of a training and arguments for it: a step at each image size, each evaluation."""
+        """Yield every compiled function of a training with arguments: a step at each image size, each evaluation."""
         recipe, train, full = self.recipe, self.dataset.train, self.dataset.image_size
         sizes = [size_at(recipe, epoch, full) for epoch in range(recipe.epochs)]
         for size in sorted(set(sizes)):
@@ -161,11 +161,11 @@ class Program:
 
     @property
     def loss_scale(self) -> float:
-        """The factor by which the loss is multiplied now; 1 where it is not."""
+        """Return the current factor of the loss; 1 if the loss is not scaled."""
         return float(self._local("scale")[0]) if self.scaled else 1.0
 
     def take_sums(self) -> tuple[float, float]:
-        """Sum of the loss and number of right answers since the sums were last set to 0."""
+        """Return the sum of the loss and the number of right answers since `clear_sums`."""
         loss, right = self._local("sums")
         return float(loss), float(right)
 
@@ -190,7 +190,7 @@ class Program:
             self.devices.strategy.run(step, args=(batch, i))
             return [i + 1]
 
-        # bounds as numbers: a range of them would be compiled anew for every length
+        # bounds as tensors: a Python range would be compiled anew for every length
         tf.while_loop(lambda i: i < last, one_more, [first])
 
     def _replica_step(self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int) -> None:

@@ -1,7 +1,7 @@
 """The recipe as functions of the step: learning rates, data order, random seeds, mixing, image size.
 
-Everything here is a pure function of (recipe, seed, epoch), computed with numpy before the epoch starts. A ticket
-that begins at epoch k therefore continues the dense run's schedule, data order and augmentation by construction.
+Everything here is a pure function of (recipe, seed, epoch), computed with numpy before the epoch starts. So a ticket
+that begins at epoch k continues the dense run's schedule, data order and augmentation by construction.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the steps of one epoch need, one row per step."""
+    """The inputs of the steps of one epoch, one row per step."""
 
     order: Array  # [steps, batch] int32, indices of training images
     learning_rates: Array  # [steps] float32
     seeds: Array  # [steps, 2] int32, for the randomness inside the step
-    mixing: Array  # [steps, 2] float32, share of the image itself under mixup and under cutmix; 1 = untouched
+    mixing: Array  # [steps, 2] float32, share of the image itself in mixup and in cutmix; 1 = not mixed
     image_size: int
 
 
 def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int, last_rate: bool = False) -> Epoch:
-    """The epoch number `epoch` (from 0) of a run with this seed."""
+    """Return the inputs of epoch number `epoch` (from 0) of a training with this seed."""
     steps = images // recipe.batch
     return Epoch(
         order=order(seed, epoch, images, recipe.batch),
@@ -40,20 +40,20 @@ def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int
 
 
 def order(seed: int, epoch: int, images: int, batch: int) -> Array:
-    """Which image is at which step: a new permutation every epoch, the uneven rest left out."""
+    """Return the image indices of each step `[steps, batch]`: a new permutation every epoch, its uneven end dropped."""
     steps = images // batch
     permutation = np.random.Generator(np.random.Philox([seed, epoch])).permutation(images)
     return permutation[: steps * batch].astype(np.int32).reshape(steps, batch)
 
 
 def peak_rate(recipe: Recipe) -> float:
-    """The learning rate that the schedule multiplies, scaled linearly with the batch if that is asked for."""
+    """Return the learning rate that the schedule multiplies: × batch / reference_batch if the recipe has one."""
     scale = recipe.batch / recipe.reference_batch if recipe.reference_batch else 1.0
     return recipe.learning_rate * scale
 
 
 def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
-    """The learning rate of each step of an epoch.
+    """Return the learning rate of each step of an epoch, `[steps]`.
 
     >>> step = Recipe(epochs=3, schedule="step", milestones=(1, 2), learning_rate=0.1)
     >>> [round(float(learning_rates(step, e, steps=2)[0]), 6) for e in range(3)]
@@ -67,7 +67,8 @@ def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
 
 
 def rates_of(recipe: Recipe, epoch: int, steps: int, last_rate: bool) -> Array:
-    """The schedule's, or fine-tuning's: the last rate of the schedule at every step."""
+    """Return the learning rates of an epoch: the schedule's, or its last one at every step (`last_rate`: fine-tuning).
+    """
     if not last_rate:
         return learning_rates(recipe, epoch, steps)
     return np.full(steps, learning_rates(recipe, recipe.epochs - 1, steps)[-1])
@@ -78,23 +79,24 @@ def _constant(recipe: Recipe, at: Array) -> Array:
 
 
 def _step(recipe: Recipe, at: Array) -> Array:
+    """Return γⁿ, n the number of milestones passed."""
     passed = sum((at >= milestone).astype(int) for milestone in recipe.milestones)
     return np.power(recipe.gamma, passed)
 
 
 def _cosine(recipe: Recipe, at: Array) -> Array:
-    """Return the cosine schedule: from 1 after the warm-up to 0 at the end."""
+    """Return ½(1 + cos πt), t from 0 after the warm-up to 1 at the end."""
     done = np.clip((at - recipe.warmup_epochs) / (recipe.epochs - recipe.warmup_epochs), 0.0, 1.0)
     return 0.5 * (1.0 + np.cos(np.pi * done))
 
 
 def _exponential(recipe: Recipe, at: Array) -> Array:
-    """Once per epoch times `decay`."""
+    """Return decayⁿ, n the number of whole epochs so far."""
     return np.power(recipe.decay, np.floor(at))
 
 
 def _one_cycle(recipe: Recipe, at: Array) -> Array:
-    """Smith 2018: up for 30 % of the time from a 25th, then down to nearly nothing, both along a cosine."""
+    """Return the one-cycle schedule (Smith 2018): a cosine from 1/25 to 1 in 30 % of the time, then one down to 0."""
     done, up = at / recipe.epochs, 0.3
     rise = 0.04 + 0.96 * 0.5 * (1.0 - np.cos(np.pi * np.minimum(done / up, 1.0)))
     fall = 0.5 * (1.0 + np.cos(np.pi * np.clip((done - up) / (1.0 - up), 0.0, 1.0)))
@@ -111,7 +113,7 @@ SCHEDULES = {
 
 
 def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
-    """Shares for mixup and cutmix of each step; with both on, a coin decides which one a step gets."""
+    """Return the shares for mixup and cutmix of each step (Epoch.mixing); if both are on, each step gets one."""
     shares = np.ones((steps, 2), np.float32)
     if recipe.mixup or recipe.cutmix:
         stream = np.random.Generator(np.random.Philox([seed, epoch, 1]))
@@ -124,9 +126,9 @@ def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
 
 
 def size_at(recipe: Recipe, epoch: int, full: int) -> int:
-    """Progressive resizing: from `first_size` linearly to the full size, in eighths of it or 4 pixels.
+    """Return the image size of an epoch: linear from `first_size` to `full`, rounded to max(4, full / 8) pixels.
 
-    Every size is a program to compile, so there are few.
+    Each size is compiled separately, so there are few of them.
     """
     if epoch >= recipe.full_size_epoch:
         return full
@@ -136,21 +138,21 @@ def size_at(recipe: Recipe, epoch: int, full: int) -> int:
 
 
 def check_batch(recipe: Recipe, images: int) -> None:
-    """Refuses a batch that the training images do not fill."""
+    """Raise Refused if there are fewer training images than one batch has."""
     if images < recipe.batch:
         raise Refused(f"recipe.batch: received {recipe.batch}, expected at most the {images} training images")
 
 
 def check_size(recipe: Recipe, full: int) -> None:
-    """Refuse progressive resizing that would begin with larger images than there are."""
+    """Raise Refused if progressive resizing would begin with larger images than there are."""
     if recipe.first_size > full:
         raise Refused(f"recipe.first_size: received {recipe.first_size}, expected at most the images' {full} pixels")
 
 
 def check_points(experiment: Experiment, images: int) -> None:
-    """Refuses points after the end of training, and two names of one step: that takes the number of images.
+    """Raise Refused if a point is after the end of training, or if two points are the same step.
 
-    They are points of the dense runs that tickets come from.
+    They are points of the dense runs that tickets come from; `images` is the number of training images there.
     """
     prune, recipe = experiment.prune, experiment.source.recipe
     steps = images // recipe.batch
@@ -175,7 +177,7 @@ def check_points(experiment: Experiment, images: int) -> None:
 
 
 def groups_of(recipe: Recipe, replicas: int) -> int:
-    """Groups of images on each replica that batch norm normalises together; refuses what cannot be computed."""
+    """Return the number of batch-norm groups per replica; raise Refused if the replicas cannot share a batch."""
     together = recipe.norm_images or recipe.batch
     if recipe.batch % (replicas * together):
         most = recipe.batch // together
@@ -188,6 +190,6 @@ def groups_of(recipe: Recipe, replicas: int) -> int:
 
 
 def most_devices(recipe: Recipe, available: int) -> int:
-    """Return how many of the devices can share a batch."""
+    """Return the largest number of devices, at most `available`, that can share a batch."""
     together = recipe.norm_images or recipe.batch
     return max(count for count in range(1, max(available, 1) + 1) if recipe.batch % (count * together) == 0)

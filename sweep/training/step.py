@@ -1,10 +1,10 @@
 """A training step as two pure functions with one sum over the replicas between them.
 
 Forward and backward on the replica's share of the batch → gradients, moving statistics and metrics in ONE vector,
-summed over replicas → the optimizer's update, the same on every replica. XLA compiles the two functions; the sum stays
-outside, where XLA may not go. Batch norm normalises `recipe.norm_images` images together, whichever replica has them;
-the moving statistics are the mean over these groups at every step. So the number of devices enters the result by
-rounding alone.
+summed over replicas → the optimizer's update, the same on every replica. XLA compiles the two functions; the sum is
+outside, because XLA cannot compute it. Batch norm normalises `recipe.norm_images` images together, whichever replica
+has them; the moving statistics are the mean over these groups at every step. So the number of devices changes a result
+by rounding only.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Tensor = Any
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a step of one network on one data set computes."""
+    """The computation of one step of one network on one data set."""
 
     network: Network
     recipe: Recipe
     data: Data
     dataset: Dataset
     replicas: int
-    groups: int  # of images on a replica that are normalised, and mixed, together
-    shaped: bool  # layers in the formulation of models/shaped.py
+    groups: int  # groups of images on a replica; each is normalised, and mixed, by itself
+    shaped: bool  # whether to use the layers of models/shaped.py
     use_mask: bool
 
     def gradients(
         self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
         mixing: Tensor, size: int,
     ) -> Tensor:  # fmt: skip
-        """Gradients of the replica's share of the batch, its statistics, loss and right answers, in one vector."""
+        """Return gradients, moving statistics, loss sum and right answers of the replica's images, in one vector."""
         recipe = self.recipe
         images, labels = pixels(
             batch if indices is None else [tf.gather(part, indices) for part in batch], self.dataset.image_size
@@ -64,7 +64,7 @@ class Step:
                 weights, images, True, recipe.norm_momentum, self.shaped, self.groups
             )
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-            # divided by the whole batch: the sum over replicas is then the gradient of the batch's mean
+            # divided by the size of the whole batch, so that the sum over replicas is the gradient of the mean loss
             loss = tf.reduce_sum(losses) / recipe.batch
             loss = loss * scale if loss_scale.needed(recipe) else loss
         kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
@@ -82,7 +82,7 @@ class Step:
         return images
 
     def updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
-        """The state after one step, from the summed vector of all replicas."""
+        """Return the state after one step, from the vector of `gradients` summed over all replicas."""
         recipe, size = self.recipe, self.network.size
         kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
         if self.use_mask:
@@ -103,7 +103,7 @@ class Step:
         for i, slot in enumerate(slots):
             new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
         new["taken"] = taken
-        if loss_scale.needed(recipe):  # a step whose gradient overflowed halves the scale and leaves all else as it was
+        if loss_scale.needed(recipe):  # an overflow halves the scale and changes nothing else
             finite = loss_scale.all_finite(kernels, others)
             new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
             new["scale"] = loss_scale.adapted(state["scale"], finite)
