@@ -1,8 +1,7 @@
-"""Data sets, all behind one face: three splits, a number of classes, an image shape.
+"""Data sets with one interface: three splits, a number of classes, an image shape.
 
-A split is `Images` (uint8 in memory; trained from the device's memory), `Files` (decoded as they are needed) or
-`Shards` (prepared once, see sweep.data.shards). In which order it is read: see
-sweep.training.schedule.
+A split is `Images` (uint8, kept in the device's memory), `Files` (decoded when needed) or `Shards` (prepared once, see
+sweep.data.shards). sweep.training.schedule decides the order in which images are read.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Files:
 
 
 class Split(Protocol):
-    """Some images of a data set."""
+    """One of the three parts of a data set: labels, a length, and the selection of some of its images."""
 
     @property
     def labels(self) -> np.ndarray: ...
@@ -74,17 +73,17 @@ class Dataset:
     class_names: tuple[str, ...] = ()
 
     def for_training_only(self) -> Dataset:
-        """Without the images that are only evaluated."""
+        """Return the data set with empty validation and test splits."""
         none = np.arange(0)
         return dataclasses.replace(self, validation=self.validation.take(none), test=self.test.take(none))
 
 
-# of ImageNet's training pixels; close enough for any photographs
+# mean and deviation of ImageNet's training pixels; close enough for any photographs
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def place_of(data: Data) -> Path:
-    """Return where the data is. Refuse a place that is not there, before any work is done."""
+    """Return the path of the data; raise Refused if nothing is there."""
     path = Path(data.path).expanduser()
     if not data.path or not path.exists():
         found = f"nothing at {path}" if data.path else "not given"
@@ -93,13 +92,13 @@ def place_of(data: Data) -> Path:
 
 
 def refuse_absent(data: Data) -> None:
-    """Raise Refused where a data set needs a path and nothing is there."""
+    """Raise Refused if the data set needs a path and nothing is there."""
     if SOURCES[data.name].wants:
         place_of(data)
 
 
 def open_dataset(data: Data) -> Dataset:
-    """Return the data set of an experiment, its validation images held out of training."""
+    """Return the data set of an experiment, with its validation images held out of the training split."""
     if data.crop == "resized" and not SOURCES[data.name].listed:
         raise Refused(f"data.crop: resized is for folder and shards; expected padded or auto for {data.name}")
     dataset: Dataset = import_module(f"sweep.data.{data.name}").read(data)
@@ -107,7 +106,7 @@ def open_dataset(data: Data) -> Dataset:
 
 
 def hold_out(train: Split, count: int) -> tuple[Split, Split]:
-    """Training and validation part of `train`. Which images are held out is the same for all seeds."""
+    """Return the training and validation parts of `train`. The images held out are the same for all seeds."""
     if count >= len(train):
         raise Refused(f"data.validation: received {count}, expected fewer than the {len(train)} training images")
     shuffled = np.random.Generator(np.random.Philox([2018])).permutation(len(train))
@@ -115,8 +114,8 @@ def hold_out(train: Split, count: int) -> tuple[Split, Split]:
 
 
 def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, of pixels between 0 and 1."""
-    # sums of whole numbers are exact: the order of the images does not matter
+    """Return mean and standard deviation of each channel, for pixels scaled to [0, 1]."""
+    # sums of integers are exact: the order of the images does not matter
     total = squares = np.zeros(images.shape[-1], np.int64)
     for first in range(0, len(images), 1000):
         part = images[first : first + 1000].astype(np.int64)
@@ -128,7 +127,7 @@ def pixel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float
 
 
 def in_memory(data: Data, names: Sequence[str], train: Images, test: Images) -> Dataset:
-    """Return a data set made of training and test images; `names` are those of its classes."""
+    """Return a data set made of training and test images; `names` are the names of its classes."""
     size, grey = train.images.shape[1], train.images.shape[3] == 1
     if grey and data.channels == "rgb":
         train, test = (Images(np.repeat(part.images, 3, axis=3), part.labels) for part in (train, test))
@@ -144,7 +143,7 @@ def in_memory(data: Data, names: Sequence[str], train: Images, test: Images) -> 
 
 
 def resized(images: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear, to `size` pixels."""
+    """Return images `[n, height, width, channels]` resized to `size` × `size` pixels, bilinearly."""
     from PIL import Image
 
     def one(image: np.ndarray) -> np.ndarray:

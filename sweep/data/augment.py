@@ -1,7 +1,7 @@
-"""Augmentation inside the compiled step: batches of uint8 in, batches of float out.
+"""Augmentation inside the compiled step: batches `[images, height, width, channels]`, uint8 in, float out.
 
-Random numbers are drawn for the whole batch from the step's seed and each replica takes its part, so that an image
-is treated alike however many replicas share the batch.
+Random numbers are drawn for the whole batch from the step's seed and each replica takes its part, so that an image is
+augmented in the same way however many replicas share the batch.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ Tensor = Any
 
 
 def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...], dtype: Any) -> Tensor:
-    """Pixels 0…255 → zero mean, unit deviation per channel."""
+    """Return pixels 0…255 as (x / 255 − mean) / deviation per channel, in type `dtype`."""
     scale = [1.0 / (255.0 * d) for d in deviation]
     shift = [-m / d for m, d in zip(mean, deviation, strict=True)]
     return tf.cast(tf.cast(images, tf.float32) * scale + shift, dtype)
 
 
 def uniform(seed: Tensor, purpose: int, batch: int, share: tuple[Tensor, int], low: int, high: int) -> Tensor:
-    """Whole numbers in [low, high) for this replica's images; `share` = (number of the replica, of replicas)."""
+    """Return random integers in [low, high) for this replica's images; `share` = (index, number of replicas)."""
     drawn = tf.random.stateless_uniform((batch,), seed + [0, purpose], low, high, tf.int32, alg="philox")
     each = batch // share[1]
     return tf.slice(drawn, [share[0] * each], [each])
 
 
 def cropped(images: Tensor, pad: int, tops: Tensor, lefts: Tensor) -> Tensor:
-    """A window of the original size out of each image padded with `pad` black pixels on all sides."""
+    """Return a window of the original size of each image after padding it with `pad` black pixels on all sides."""
     height, width = images.shape[1], images.shape[2]
     images = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
     rows = tops[:, None] + tf.range(height)
@@ -38,20 +38,20 @@ def cropped(images: Tensor, pad: int, tops: Tensor, lefts: Tensor) -> Tensor:
 
 
 def flipped(images: Tensor, which: Tensor) -> Tensor:
-    """Left and right exchanged where `which` is 1."""
+    """Return the images, mirrored left to right where `which` is 1."""
     return tf.where(which[:, None, None, None] == 1, tf.reverse(images, [2]), images)
 
 
 def neighbours(x: Tensor, groups: int) -> Tensor:
-    """Return for each image the one before it in its group; for the first, the last of the group."""
+    """Return, for each image, the one before it in its group; for the first, the last of the group."""
     grouped = tf.reshape(x, (groups, -1, *x.shape[1:]))
     return tf.reshape(tf.roll(grouped, 1, 1), x.shape)
 
 
 def mixed_up(images: Tensor, targets: Tensor, share: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Zhang et al. 2018: every image and its target blended with its neighbour's.
+    """Return images and targets after mixup (Zhang et al. 2018): λ x + (1 − λ) x', λ = `share`, x' the neighbour.
 
-    λ x + (1 − λ) x', with one λ for the batch. Neighbours are of one group, which no replica shares with another.
+    Neighbours are in one group, and a group is on one replica.
     """
     own = tf.cast(share, images.dtype)
     images = own * images + (1 - own) * neighbours(images, groups)
@@ -59,10 +59,13 @@ def mixed_up(images: Tensor, targets: Tensor, share: Tensor, groups: int = 1) ->
 
 
 def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Yun et al. 2019: a box of every image replaced by its neighbour's; targets by the area that was."""
+    """Return images and targets after CutMix (Yun et al. 2019): a box of every image is replaced by its neighbour's.
+
+    Targets are mixed by the box's share of the area, about 1 − `share`.
+    """
     size = images.shape[1]
     side = tf.cast(tf.round(tf.sqrt(1.0 - share) * size), tf.int32)
-    # whole numbers: XLA draws other fractions than TensorFlow from the same seed, but the same whole numbers
+    # integers: from one seed XLA and TensorFlow draw the same integers, but different floats
     corner = tf.random.stateless_uniform((2,), seed + [0, 4], 0, 1 << 16, tf.int32, alg="philox")
     top, left = (corner[i] * (size - side + 1) // (1 << 16) for i in (0, 1))
     at = tf.range(size)
@@ -73,15 +76,14 @@ def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor, grou
 
 
 def resized(images: Tensor, size: int) -> Tensor:
-    """Bilinear, to a square of `size` pixels."""
+    """Return images resized bilinearly to `size` × `size` pixels."""
     return images if images.shape[1] == size else tf.cast(tf.image.resize(images, (size, size)), images.dtype)
 
 
 def resampled(images: Tensor, windows: Tensor, size: int) -> Tensor:
-    """What the windows show (shares of height and width: top, left, height, width), at `size` pixels, float32.
+    """Return windows `[n, (top, left, height, width)]`, in [0, 1], of images, as float32 `[n, size, size, channels]`.
 
-    Bilinear where a window is enlarged, averaged over what falls into a pixel where it is reduced: two products with
-    matrices of weights, one for rows and one for columns.
+    Enlarging is bilinear; reducing averages with a triangle filter. Both are two matrix products, for rows and columns.
     """
     rows = _weights(windows[:, 0], windows[:, 2], images.shape[1], size)
     columns = _weights(windows[:, 1], windows[:, 3], images.shape[2], size)
@@ -90,7 +92,11 @@ def resampled(images: Tensor, windows: Tensor, size: int) -> Tensor:
 
 
 def _weights(begin: Tensor, extent: Tensor, pixels: int, size: int) -> Tensor:
-    """How much each of `pixels` counts in each of `size` places along a window, `[batch, size, pixels]`."""
+    """Return the weight of each of `pixels` input pixels in each of `size` output pixels along one axis.
+
+    Shape `[batch, size, pixels]`; each row sums to 1. `begin` and `extent` of the window are shares of the axis,
+    `[batch]`.
+    """
     share = (tf.range(size, dtype=tf.float32) + 0.5) / size
     centre = (begin[:, None] + extent[:, None] * share[None]) * pixels - 0.5
     reach = tf.maximum(extent * (pixels / size), 1.0)[:, None, None]

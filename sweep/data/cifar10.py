@@ -1,7 +1,7 @@
-"""CIFAR-10, and CIFAR-100, from any of the forms in which they are around.
+"""CIFAR-10 and CIFAR-100, read from any of their common forms.
 
-The original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), their unpacked folders, or class folders
-`train/airplane/*.jpg` and `test/…`, as a folder or as a tar file.
+These are the original archives (`cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`), their unpacked folders, or class
+folders `train/airplane/*.jpg` and `test/…`, as a folder or as a tar file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
 
 PICTURES = (".jpg", ".jpeg", ".png")
-LARGEST = 2**28  # bytes of a file in an archive
+LARGEST = 2**28  # most bytes that a file in an archive may have
 # bytes and MD5 of the archives at https://www.cs.toronto.edu/~kriz/cifar.html
 PUBLISHED = {
     "cifar-10-python.tar.gz": (170_498_071, "c58f30108f718f92721af3b95e74349a"),
@@ -39,7 +39,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Form:
-    """How the original files of one of the data sets are laid out."""
+    """The layout of the original files of CIFAR-10 or CIFAR-100."""
 
     classes: tuple[str, ...]
     train: tuple[str, ...]  # names of the files with training images
@@ -80,7 +80,7 @@ def read(data: Data, form: Form = CIFAR10) -> Dataset:
 
 @cache
 def _compare(path: Path, changed: int) -> None:
-    """Warn, once in a process, of an archive of a published name and size that is another. `changed`: when it was."""
+    """Warn, once per process, if an archive has a published name and size but another MD5. `changed` is its mtime."""
     size, wanted = PUBLISHED[path.name]
     if path.stat().st_size == size:
         with path.open("rb") as file:
@@ -91,7 +91,7 @@ def _compare(path: Path, changed: int) -> None:
 
 
 def _members(path: Path, form: Form) -> Iterator[tuple[str, bytes]]:
-    """Every file of interest under a folder or in a tar file, by the last three parts of its name."""
+    """Yield name (its last three parts) and content of every batch file or picture in a folder or tar file."""
     if path.is_dir():
         for file in sorted(path.rglob("*")):
             if file.is_file() and _wanted(file.name, form):
@@ -107,7 +107,7 @@ def _members(path: Path, form: Form) -> Iterator[tuple[str, bytes]]:
                 assert content is not None
                 yield "/".join(name.parts[-3:]), content.read()
         assert archive.fileobj is not None
-        while archive.fileobj.read(1 << 20):  # to the end, where gzip and xz have their own checksum
+        while archive.fileobj.read(1 << 20):  # read to the end, where gzip and xz have their checksum
             pass
 
 
@@ -121,7 +121,7 @@ def _wanted(name: str, form: Form) -> bool:
 
 
 def _images(stem: str, planes: np.ndarray, labels: np.ndarray, classes: int) -> Images:
-    """Return the images of one file. Raise ValueError, with its name, where they are not as they should be."""
+    """Return the images of one original file; raise ValueError, naming the file, if pixels or labels are invalid."""
     right = f"0 to {classes - 1}"
     if planes.dtype != np.uint8 or planes.shape[1:] != (3072,):
         raise ValueError(f"{stem}: data is {planes.dtype} of shape {planes.shape}, expected uint8 of shape (n, 3072)")
@@ -146,7 +146,7 @@ def _batches(members: dict[str, bytes], form: Form) -> tuple[Images, Images]:
         if not names[0].endswith(".bin"):  # a pickled dictionary
             batch = _Numbers(io.BytesIO(content), encoding="bytes").load()
             return _images(stem, np.asarray(batch[b"data"]), np.asarray(batch[form.labels]), classes)
-        if len(content) % (first + 3072):  # of each image its labels, and 3072 bytes of planes
+        if len(content) % (first + 3072):  # each image is its labels and 3072 bytes of planes
             raise ValueError(f"{stem}: {len(content)} bytes, expected a multiple of {first + 3072}")
         rows = np.frombuffer(content, np.uint8).reshape(-1, first + 3072)
         return _images(stem, rows[:, first:], rows[:, first - 1], classes)
@@ -156,14 +156,14 @@ def _batches(members: dict[str, bytes], form: Form) -> tuple[Images, Images]:
     return train, part(form.test)
 
 
-# what pickles of arrays name, written by numpy 1 and by numpy 2
+# classes that pickled arrays refer to, written by numpy 1 or 2
 _PICKLED = {("numpy", "ndarray"), ("numpy", "dtype")} | {
     (f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")
 }
 
 
 class _Numbers(pickle.Unpickler):
-    """Unpickles numpy arrays and nothing else: an archive from anywhere must not run code."""
+    """An unpickler for numpy arrays and nothing else: an archive from anywhere must not run code."""
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) in _PICKLED:
@@ -172,7 +172,7 @@ class _Numbers(pickle.Unpickler):
 
 
 def _pictures(members: dict[str, bytes], split: str, form: Form) -> Images:
-    """`train/airplane/0001.jpg`: images of class folders, in the order of their names."""
+    """Return the images of the class folders of a split, such as `train/airplane/0001.jpg`, sorted by name."""
     from PIL import Image
 
     images, labels = [], []
@@ -190,6 +190,6 @@ def _pictures(members: dict[str, bytes], split: str, form: Form) -> Images:
             images.append(np.asarray(picture.convert("RGB")))
             labels.append(form.classes.index(label))
     absent = [name for i, name in enumerate(form.classes) if i not in labels]
-    if absent:  # also how a tar file that was cut off between two members looks
+    if absent:  # also the sign of a tar file that was cut off between two members
         raise LookupError(f"no pictures under {split}/{absent[0]}/")
     return Images(np.stack(images), np.array(labels, np.int32))

@@ -1,12 +1,12 @@
-"""Pictures that were decoded once, for all trainings of a node.
+"""A cache of decoded pictures, shared by all trainings on a node.
 
-A file of pixels as large as the whole split, and a checksum per image, 0 where it is not there; both are mapped into
-memory by every process of the node that reads the split. Who needs an image that is not there decodes it and puts it
-there; two that do so at once write the same bytes, and one that is killed in between has not set the checksum. So
-trainings may start, stop, die and join late, each reads its own epoch in its own order, and a picture is decoded once.
+It is a file of pixels as large as the whole split, and a file with one checksum per image, 0 if the image is not cached
+yet. Every process on the node that reads the split maps both into memory. A process that needs an image that is not
+cached decodes and stores it; two that do so at once write the same bytes, and one that is killed meanwhile has not set
+the checksum. So trainings may start, stop, die and join late, each in its own order, and a picture is decoded once.
 
-A process compares an image with its checksum the first time it reads it: a node that lost its power may have kept one
-of the two files and not the other.
+A process compares an image with its checksum the first time it reads it: after a power failure one of the two files may
+be older than the other.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sweep.data.shards import Reader, Shards
 
 
 class Decoded(Reader):
-    """A reader that decodes no picture twice on this node."""
+    """A reader of shards that caches decoded pictures on this node's disk."""
 
     def __init__(self, shards: Shards, folder: Path) -> None:
         super().__init__(shards)
-        size, images = shards.prepared.size, shards.prepared.images[shards.split]  # also of those not read here
+        size, images = shards.prepared.size, shards.prepared.images[shards.split]  # the whole split
         name = name_of(shards.prepared, shards.split)
         folder.mkdir(parents=True, exist_ok=True)
         self._pixels = _mapped(folder / f"{name}.pixels", (images, size, size, 3))
         self._sums = _mapped(folder / f"{name}.sums", (images,), np.uint32)
-        self._known = np.zeros(images, bool)  # compared by this process
+        self._known = np.zeros(images, bool)  # whether this process has compared the image with its checksum
 
     def pixels(self, row: int, out: np.ndarray) -> None:
         place = self.shards.records["row"][row]
@@ -46,11 +46,12 @@ class Decoded(Reader):
 
 
 def checksum(pixels: np.ndarray) -> int:
+    """Return the CRC-32 of the pixels; never 0, which means that there is no image."""
     return zlib.crc32(np.ascontiguousarray(pixels).data) or 1
 
 
 def _mapped(path: Path, shape: tuple[int, ...], kind: type[np.generic] = np.uint8) -> np.ndarray:
-    """A file of zeros of this shape, made if it is new. Its room is taken at once: a full disk met later kills."""
+    """Return a memory-mapped file of this shape, created with zeros; allocated now: a full disk would crash later."""
     new = not path.exists()
     try:
         with path.open("ab") as file:

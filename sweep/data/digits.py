@@ -1,4 +1,4 @@
-"""Real handwritten digits, 1797 of 8×8 pixels, that come inside scikit-learn: no download."""
+"""Handwritten digits, 1797 images of 8 × 8 pixels, which come with scikit-learn: no download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read(data: Data) -> Dataset:
     source = load_digits()
     images = np.round(source.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
     labels = source.target.astype(np.int32)
-    # the file lists its writers one after another: every fifth image spreads them over both splits
+    # the images are sorted by writer: every fifth image for testing puts each writer in both splits
     testing = np.arange(len(labels)) % 5 == 4
     train, test = (Images(images[part], labels[part]) for part in (~testing, testing))
     return in_memory(data, "0123456789", train, test)

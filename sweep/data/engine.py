@@ -1,4 +1,4 @@
-"""Makes the shards that are missing, in processes of this machine: all of them, or one machine's part of several."""
+"""The preparation of missing shards in processes of this machine: all of them, or one machine's part."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sweep.data.sources import KEPT, Listing
 from sweep.errors import Refused
 from sweep.progress import Work
 
-_work: tuple[Listing, Prepared, Options] | None = None  # of this process: sent once, not with every shard
+_work: tuple[Listing, Prepared, Options] | None = None  # sent to each process once, not with every shard
 
 
 def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, part: tuple[int, int] = (0, 1)) -> None:
-    """`part`: (number, of how many) machines that share the work."""
+    """Write the shards that are missing. `part`: (index, number) of the machines that share the work."""
     todo = [shard for shard in missing(prepared) if shard[1] % part[1] == part[0]]
     if todo:
         with (
@@ -36,7 +36,7 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int, par
 
 
 def tidy(prepared: Prepared) -> None:
-    """Once all is there: away with what killed processes left, and with the listing."""
+    """Delete the stored listing and temporary files of killed processes, once all shards are there."""
     if not missing(prepared):
         own = [KEPT, f".{KEPT}.*.tmp", f".{DESCRIPTION}.*.tmp", *(f".{split}-*.tmp" for split in prepared.counts)]
         for left in (path for pattern in own for path in prepared.root.glob(pattern)):
@@ -44,7 +44,7 @@ def tidy(prepared: Prepared) -> None:
 
 
 def missing(prepared: Prepared) -> list[tuple[str, int]]:
-    """Return split and number of the shards that are not there yet, or of another size than their index says."""
+    """Return split and number of every shard that is missing or does not fit its index."""
     return [
         (split, number)
         for split, count in prepared.counts.items()

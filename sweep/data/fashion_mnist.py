@@ -1,4 +1,4 @@
-"""Fashion-MNIST (Xiao et al. 2017): grey pictures of clothes in the format of MNIST."""
+"""Fashion-MNIST (Xiao et al. 2017): grey images of clothes in the format of MNIST."""
 
 from __future__ import annotations
 

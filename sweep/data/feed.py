@@ -1,4 +1,4 @@
-"""How a split reaches the devices: once for all (`Images`), or batch by batch (`Files`, `Shards`)."""
+"""The path of a split to the devices: copied once (`Images`), or batch by batch (`Files`, `Shards`)."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from sweep.errors import Refused
 from sweep.progress import console
 
 Tensor = Any
-AHEAD = 2  # batches made while the device works on another
+AHEAD = 2  # batches prepared while the device works
 
 
 class Resident:
-    """A split as uint8 in the memory of every device; a batch is a gather inside the compiled step."""
+    """A split as uint8 in the memory of every device; the compiled step gathers a batch from it by index."""
 
     def __init__(self, split: Images, devices: Devices) -> None:
         self.count = len(split)
         with devices.strategy.scope():
-            # labels of 64 bits: TensorFlow keeps 32-bit integers in the host's memory, not the GPU's
+            # int64 labels: TensorFlow keeps int32 in the host's memory, not the GPU's
             self.images, self.labels = (
                 tf.Variable(array, trainable=False, **PER_REPLICA)
                 for array in (split.images, split.labels.astype(np.int64))
             )
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[None]:
-        """Nothing to bring: the compiled step gathers by index."""
+        """Yield None for every step: the compiled step gathers its batch by index."""
         while True:
             yield None
 
     def example(self, rows: int) -> None:
-        """What `batches` gives, without reading anything."""
+        """Return None, as `batches` yields."""
 
 
 class Streamed:
-    """A split decoded on the CPU and handed to the devices one batch after the other."""
+    """A split whose image files are decoded on the CPU and sent to the devices batch by batch."""
 
     def __init__(self, split: Files, devices: Devices, size: int) -> None:
         self.split, self.devices, self.size = split, devices, size
         self.count = len(split)
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
-        """Batches `(images, labels)` in the given order; with seeds, cropped at random from them."""
+        """Yield batches `(images, labels)` in the given order: centre crops, or random crops drawn from `seeds`."""
         flat = order.reshape(-1)
         valid = np.maximum(flat, 0)  # -1 pads the last batch of an evaluation
         paths, labels = self.split.paths[valid], self.split.labels[valid]
@@ -64,7 +64,7 @@ class Streamed:
                 lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
             )
         else:
-            # an image's crop depends on its step and its place in the batch, not on where this session began
+            # an image's crop depends on its step and its place in the batch, not on where this session started
             draws = np.repeat(seeds.astype(np.int64), order.shape[1], axis=0)
             draws[:, 1] += np.tile(np.arange(order.shape[1]), len(order))
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
@@ -72,13 +72,13 @@ class Streamed:
             )
         try:
             yield from self._handed_out(data, order.shape[1])
-        except tf.errors.InvalidArgumentError as error:  # TensorFlow says what is wrong with it, not which it is
+        except tf.errors.InvalidArgumentError as error:  # TensorFlow does not say which file is broken
             found = broken(self.split.paths)
             said = f"{found} is damaged or no image" if found else " ".join(str(error).split())[:200]
             raise Refused(f"data.path: {said}; take it out, or let lottery data prepare leave it out") from None
 
     def example(self, rows: int) -> Any:
-        """A black batch."""
+        """Return a black batch of `rows` images."""
         image = np.zeros((self.size, self.size, 3), np.uint8)
         data = tf.data.Dataset.from_tensors((image, self.split.labels[0])).repeat(rows)
         return next(iter(self._handed_out(data, rows)))
@@ -91,7 +91,7 @@ class Streamed:
 
 
 class Sharded:
-    """Prepared images, fetched in threads while the device trains; windows of them are drawn there."""
+    """A split of prepared images, read in threads while the device trains; the device cuts windows from them."""
 
     def __init__(self, split: Shards, devices: Devices, cache: str) -> None:
         self.split, self.devices = split, devices
@@ -100,7 +100,7 @@ class Sharded:
         self.threads = len(os.sched_getaffinity(0))
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
-        """Batches `(images, labels, windows)` in the given order; with seeds, windows drawn at random from them."""
+        """Yield batches `(images, labels, windows)` in the given order: central windows, or random ones by `seeds`."""
         with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(1) as ahead:
             waiting = deque(
                 ahead.submit(self._batch, order, seeds, step, pool) for step in range(min(AHEAD, len(order)))
@@ -130,13 +130,13 @@ class Sharded:
         return self._placed((images, records["label"].astype(np.int64), windows))
 
     def example(self, rows: int) -> Any:
-        """A black batch."""
+        """Return a black batch of `rows` images."""
         size, ones = self.split.prepared.size, np.ones(rows)
         images: np.ndarray = np.zeros((rows, size, size, 3), np.uint8)
         return self._placed((images, np.zeros(rows, np.int64), central_windows(ones, ones)))
 
     def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
-        """Each replica's part of it."""
+        """Return the batch as tensors, split among the replicas."""
         replicas = self.devices.replicas
         if replicas == 1:
             return tuple(tf.constant(part) for part in batch)
@@ -150,11 +150,11 @@ class Sharded:
 
 
 def open_reader(split: Shards, cache: str) -> Reader:
-    """Return a reader of the node's own disk if there is room (pixels, else shards), else of the shards in place."""
+    """Return a reader with a cache on the node's disk if there is room (for pixels, else shards), or a plain one."""
     place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)
-    if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # an earlier version did not count
+    if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # earlier versions wrote no counts
         try:
             return Decoded(split, Path(place))
         except OSError as error:
@@ -166,8 +166,8 @@ def open_reader(split: Shards, cache: str) -> Reader:
     return Reader(split)
 
 
-# Every replica keeps its own copy and computes the same new value, so that no copy has to travel; the replicas stay
-# equal to the bit because what they compute it from was summed over all of them.
+# Every replica keeps its own copy and computes the same new value, so that no copy is sent. The replicas stay equal to
+# the bit, because the gradients they compute it from were summed over all of them.
 PER_REPLICA = {
     "synchronization": tf.VariableSynchronization.ON_READ,
     "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -187,7 +187,7 @@ def feed(split: Split, devices: Devices, size: int, cache: str = "") -> Feed:
 
 
 def broken(paths: Iterable[str]) -> str:
-    """The first image that cannot be decoded."""
+    """Return the path of the first image that cannot be decoded, or ""."""
     for path in paths:
         try:
             _decoded(path)
@@ -197,7 +197,7 @@ def broken(paths: Iterable[str]) -> str:
 
 
 def central(path: Tensor, size: int) -> Tensor:
-    """The middle of the image, its shorter side cut to MARGIN, at `size` pixels."""
+    """Return the centre square, MARGIN × the shorter side, of the image at `path`, as `[size, size, 3]`."""
     image = _decoded(path)
     height, width = tf.shape(image)[0], tf.shape(image)[1]
     side = tf.cast(tf.cast(tf.minimum(height, width), tf.float32) * MARGIN, tf.int32)
@@ -205,7 +205,7 @@ def central(path: Tensor, size: int) -> Tensor:
 
 
 def random_crop(path: Tensor, seed: Tensor, size: int) -> Tensor:
-    """A window of random area and shape, at `size` pixels."""
+    """Return a window of random area and aspect ratio of the image at `path`, as `[size, size, 3]`."""
     image = _decoded(path)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.shape(image), tf.zeros((0, 0, 4)), seed, area_range=AREA, aspect_ratio_range=SHAPE,

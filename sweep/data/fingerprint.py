@@ -1,7 +1,7 @@
-"""A fingerprint of what was really read: all labels, a sample of the images, how they are split and normalised.
+"""A fingerprint of the data that was read: all labels, a sample of the images, splits and normalisation.
 
-Two data sets of the same shape under the same name would otherwise meet in the pool unseen. Of images up to SAMPLE of
-each split are looked at, spread evenly, so that it takes moments with ImageNet too; all labels count.
+Without it, two data sets of the same shape and name could be mixed in one pool. Up to SAMPLE images of each split are
+read, evenly spaced, so that it takes seconds with ImageNet too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAMPLE = 256
 
 
 def fingerprint(dataset: Dataset, data: Data) -> str:
-    """12 hexadecimal digits."""
+    """Return 12 hexadecimal digits that identify labels, sampled images, normalisation and options of a data set."""
     digest = hashlib.sha256(repr((dataset.classes, dataset.image_size, dataset.channels)).encode())
     digest.update(repr((dataset.mean, dataset.deviation, sorted(identity(data).items()))).encode())
     for split in (dataset.train, dataset.validation, dataset.test):
@@ -31,7 +31,7 @@ def fingerprint(dataset: Dataset, data: Data) -> str:
 
 
 def _contents(split: Split) -> Callable[[int], bytes]:
-    """Return a function that gives one image by its row: its pixels, or the bytes of its file."""
+    """Return a function from an image's row to its pixels, or to the bytes of its file."""
     if isinstance(split, Images):
         return lambda row: split.images[row].tobytes()
     if isinstance(split, Files):

@@ -34,7 +34,7 @@ def read(data: Data) -> Dataset:
 
 
 def class_files(folder: Path, classes: Sequence[str]) -> Files:
-    """Return the images of class folders; the label of an image is the place of its folder among the classes."""
+    """Return the images of class folders; an image's label is the index of its folder in `classes`."""
     strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in classes)
     if strange:
         raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")
@@ -52,7 +52,7 @@ def class_files(folder: Path, classes: Sequence[str]) -> Files:
 
 
 def left_out(root: Path) -> list[Path]:
-    """Return the files that are not read: of another kind, or not directly in a class folder. test/ beside val/ too."""
+    """Return the files that are not read: no images, or not directly in a class folder; also test/ if there is val/."""
     splits = [root / name for name in ("train", "val", "test") if (root / name).is_dir()]
     unused = splits[2:]
     found = [path for split in splits[:2] for way in ("*", "*/**/*") for path in split.glob(way) if not path.is_dir()]

@@ -1,7 +1,7 @@
-"""What a person's own images are called in the pool: a digest of their names, sizes and labels.
+"""The identity of a user's own images in the pool: a digest of their names, sizes and labels.
 
-CIFAR-10 has a name that the world knows; a folder has not, and two folders must never meet in the pool. Labels are part
-of the names in a folder (the class is the folder's name) and stand in the index of shards.
+CIFAR-10 is known by its name; a folder is not, and trainings on two folders must not share a name in the pool. Labels
+are part of the paths in a folder (the class is the folder's name) and are in the index of shards.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sweep.experiment import Data
 
 
 def listing(data: Data) -> str:
+    """Return 12 hexadecimal digits that identify the images of a folder or of shards."""
     root = place_of(data)
     if data.name == "shards":
         prepared = open_prepared(root)
@@ -26,7 +27,7 @@ def listing(data: Data) -> str:
 
 
 def _lines(root: Path) -> list[str]:
-    """`train/CLASS/name size` of every file."""
+    """Return a line `train/CLASS/name size` for every file under `root`."""
     out = []
     for folder, _, names in os.walk(root):
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""MNIST, and every data set in its format: four IDX files of grey images and labels, compressed or not.
+"""MNIST and other data sets in its format: four IDX files of grey images and labels, gzipped or not.
 
 IDX: two zero bytes, the type (8: unsigned byte), the number of dimensions, their sizes (big-endian), the numbers.
 """
@@ -22,7 +22,7 @@ CLASSES = tuple("0123456789")
 
 
 def read(data: Data, classes: tuple[str, ...] = CLASSES) -> Dataset:
-    """Return a data set of this format; `classes` are the names of its labels."""
+    """Return a data set in MNIST's format; `classes` are the names of its labels."""
     root = place_of(data)
     train, test = (
         Images(_file(root, f"{part}-images-idx3-ubyte", 3)[..., None], _labels(root, part, len(classes)))

@@ -1,7 +1,7 @@
-"""Packing images into shards: pure functions of the source, the seed and the options, shard by shard.
+"""The packing of images into shards: each shard is a pure function of the source and the options.
 
-So any engine may make any shard at any time, and a preparation that was killed goes on with the shards that are missing
-and ends with the same bytes. Images that cannot be used are listed in the shard's index; none is lost in silence.
+So any process may make any shard at any time, and a preparation that was killed continues with the missing shards and
+ends with the same bytes. Images that cannot be used are listed in the shard's index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JPEG_BYTES_PER_PIXEL = 0.35  # about, at quality 90
 
 @dataclass(frozen=True)
 class Options:
-    """What decides the bytes of the shards, beside the images themselves."""
+    """The options that decide the bytes of the shards, together with the images."""
 
     format: str = "jpeg"  # or raw
     size: int = 256
@@ -38,14 +38,14 @@ class Options:
 
     @property
     def per_shard(self) -> int:
-        """Images in a shard; from the options alone, so that it does not depend on what the images are."""
+        """Return the number of images in a shard, estimated from the options alone."""
         pixels = self.size * self.size
         each = 3 * pixels if self.format == "raw" else JPEG_BYTES_PER_PIXEL * pixels
         return max(1, int(self.shard_bytes / each))
 
 
 def eight_bits(picture: Image) -> Image:
-    """Return the upper 8 of 16 bits per pixel, as TensorFlow takes them; clipping would make the picture white."""
+    """Return a 16-bit picture as its upper 8 bits, as TensorFlow reads it; clipping would make it white."""
     if not picture.mode.startswith("I"):
         return picture
     from PIL import Image
@@ -54,7 +54,7 @@ def eight_bits(picture: Image) -> Image:
 
 
 def plan(found: Listing, root: Path, options: Options) -> Prepared:
-    """The folder as it will be."""
+    """Return the description of the folder to be made; raise Refused if it would have too many shards."""
     images = {split: len(sources) for split, sources in found.splits.items()}
     counts = {split: -(-count // options.per_shard) for split, count in images.items()}
     if max(counts.values()) > MOST_SHARDS:
@@ -64,9 +64,9 @@ def plan(found: Listing, root: Path, options: Options) -> Prepared:
 
 
 def make_shard(found: Listing, prepared: Prepared, options: Options, split: str, number: int) -> None:
-    """Write one shard."""
+    """Write one shard with its index."""
     images = found.splits[split]
-    # shuffled once: neighbours in a shard are then no neighbours in class
+    # shuffled once, so that images next to each other in a shard are of different classes
     order = np.random.Generator(np.random.Philox([options.seed, len(images)])).permutation(len(images))
     mine = order[number * options.per_shard : (number + 1) * options.per_shard]
     problems: list[list[str]] = []
@@ -75,10 +75,10 @@ def make_shard(found: Listing, prepared: Prepared, options: Options, split: str,
 
 
 def _record(source: Source, options: Options, problems: list[list[str]]) -> Written | None:
-    """The image as it is kept. What is wrong with it goes on the list: `lost` where nothing could be made of it."""
+    """Return the record of an image, or None if it cannot be read; what is wrong is added to `problems`."""
     from PIL import Image
 
-    content = source.content()  # a file that cannot be reached ends the work; it is not a broken picture
+    content = source.content()  # an OSError here ends the work: the disk is at fault, not the picture
     if content is None:
         problems.append([source.name, f"lost: more than {LARGEST >> 20} MiB"])
         return None
@@ -86,7 +86,7 @@ def _record(source: Source, options: Options, problems: list[list[str]]) -> Writ
         picture = Image.open(io.BytesIO(content))
         picture.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        said = re.sub(r" <.*>", "", " ".join(str(error).split()))  # an address in memory: other bytes every time
+        said = re.sub(r" <.*>", "", " ".join(str(error).split()))  # no object's address: it differs every time
         problems.append([source.name, f"lost: {said}"])
         return None
     suffix = Path(source.name).suffix.lower()

@@ -1,8 +1,8 @@
-"""What a folder of shards says of itself: prepared.json, and an index beside every shard.
+"""The description of a folder of shards: prepared.json, and an index beside every shard.
 
-An index has a checksum of its shard and of every image. Its last key seals it: a checksum of all before, of
-prepared.json and of the name of the index. So whatever changes in these files is found before it is trained on.
-Earlier versions wrote neither seal nor checksums of images; what they made is read as it is.
+An index has a checksum of its shard and of every image. Its last key, the seal, is a checksum of everything before it,
+of prepared.json and of the index's name. So any change in these files is found before training on them. Earlier
+versions wrote neither seals nor checksums of images; their folders are still read.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from sweep.errors import Refused, brief
 DESCRIPTION = "prepared.json"
 SPLITS = ("train", "test")
 FORMATS = ("jpeg", "raw")
-MOST_SHARDS = 100_000  # of a split: five digits in the names of their files
-LARGEST_SIZE = 8192  # pixels of a side; such a square has 192 MiB
-LATER = b', "crc32": '  # what follows in an index is not part of the name of its images: earlier versions have none
+MOST_SHARDS = 100_000  # per split: file names have five digits
+LARGEST_SIZE = 8192  # pixels of a side; such an image has 192 MiB
+LATER = b', "crc32": '  # `name_of` ignores an index from here on: earlier versions wrote no checksums
 SEAL = b', "seal": "'
 AGAIN = "run lottery data prepare again, or bring it back from a copy"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a folder of shards holds."""
+    """The content of a folder of shards, as prepared.json describes it."""
 
     root: Path
     format: str
     size: int
     classes: tuple[str, ...]
     counts: dict[str, int]  # shards of each split
-    images: dict[str, int] = field(default_factory=dict)  # of each split at the source, with those that were lost
+    images: dict[str, int] = field(default_factory=dict)  # of each split at the source, including unreadable ones
 
     def shard(self, split: str, number: int) -> Path:
         return self.root / f"{split}-{number:05d}.{self.format}"
@@ -54,7 +54,7 @@ class Prepared:
 
 
 def describe(prepared: Prepared, more: dict[str, Any]) -> None:
-    """Write prepared.json. Refuse a folder that was begun otherwise."""
+    """Write prepared.json; raise Refused if the folder was begun with other options or images."""
     path = prepared.root / DESCRIPTION
     content = {
         "format": prepared.format, "size": prepared.size, "classes": list(prepared.classes), "shards": prepared.counts,
@@ -68,7 +68,7 @@ def describe(prepared: Prepared, more: dict[str, Any]) -> None:
 
 
 def open_prepared(root: Path) -> Prepared:
-    """Return what prepared.json says. Refuse one that is not there, or says what cannot be."""
+    """Return the content of prepared.json; raise Refused if it is missing or invalid."""
     path, wanted = root / DESCRIPTION, "expected a folder that lottery data prepare made"
     if not path.is_file():
         raise Refused(f"{root}: no {DESCRIPTION} in it; {wanted}")
@@ -96,7 +96,7 @@ def _whole(value: Any, most: int) -> bool:
 
 
 def write_index(prepared: Prepared, split: str, number: int, index: dict[str, Any]) -> None:
-    """Write the index of a shard, sealed. Its last key is `crc32`."""
+    """Write the index of a shard with its seal; the last key of `index` must be `crc32`."""
     assert list(index)[-1] == "crc32"  # see LATER
     path = prepared.index(split, number)
     body = json.dumps(index)[:-1].encode()
@@ -104,13 +104,13 @@ def write_index(prepared: Prepared, split: str, number: int, index: dict[str, An
 
 
 def _seal(path: Path, body: bytes) -> str:
-    """Return a checksum of 8 hexadecimal digits; CRC-32 reads ImageNet's indexes in a tenth of a second."""
+    """Return the seal of an index: CRC-32 as 8 hexadecimal digits (fast: 0.1 s for ImageNet's indexes)."""
     described = zlib.crc32(path.name.encode(), zlib.crc32((path.parent / DESCRIPTION).read_bytes()))
     return f"{zlib.crc32(body, described):08x}"
 
 
 def _content(prepared: Prepared, split: str, number: int) -> bytes:
-    """Return the bytes of an index. Refuse one that is not there, or whose seal is broken."""
+    """Return the bytes of an index; raise Refused if it is missing or its seal does not fit."""
     path = prepared.index(split, number)
     if not path.is_file():
         raise Refused(f"{path}: not there; {AGAIN}")
@@ -125,9 +125,9 @@ def _content(prepared: Prepared, split: str, number: int) -> bytes:
 
 
 def read_index(prepared: Prepared, split: str, number: int) -> dict[str, Any]:
-    """Return the index of a shard; `numbers` is its records without their names, as an array.
+    """Return the index of a shard; `numbers` `[images, 5]` is its records without the names.
 
-    `sha256` of the shard and `crc32` of every record are None where an earlier version wrote none.
+    `sha256` of the shard and `crc32` of every record are None if an earlier version wrote the index.
     """
     path, content = prepared.index(split, number), _content(prepared, split, number)
     try:
@@ -144,7 +144,7 @@ def read_index(prepared: Prepared, split: str, number: int) -> dict[str, Any]:
 
 
 def _wrong(prepared: Prepared, found: dict[str, Any], numbers: np.ndarray) -> Iterator[str]:
-    """Yield what is wrong with an index, if anything. Columns of `numbers`: offset, length, label, height, width."""
+    """Yield every mistake in an index. Columns of `numbers`: offset, length, label, height, width."""
     records, sums = found["records"], found.get("crc32")
     if numbers.dtype.kind != "i" or numbers.shape != (len(records), 5):
         yield "records are not whole numbers and a name"
@@ -167,7 +167,7 @@ def _wrong(prepared: Prepared, found: dict[str, Any], numbers: np.ndarray) -> It
 
 
 def damage(prepared: Prepared, split: str, number: int, completely: bool = False) -> str:
-    """Return what is wrong with a shard, empty where nothing is. `completely`: read it all and compare its checksum."""
+    """Return what is wrong with a shard, or "". `completely`: read all of it and compare its checksum."""
     try:
         index = read_index(prepared, split, number)
         look(prepared.shard(split, number), index["bytes"])
@@ -181,8 +181,8 @@ def damage(prepared: Prepared, split: str, number: int, completely: bool = False
 
 
 def look(path: Path, size: int) -> None:
-    """Refuse a shard that is not there, cannot be opened or has another size than its index says."""
-    if not path.is_file():  # before it is opened: whoever opens a pipe waits for ever
+    """Raise Refused if a shard is missing, cannot be opened, or differs in size from its index."""
+    if not path.is_file():  # checked before opening: opening a named pipe would block
         raise Refused(f"{path}: {'no file' if path.exists() else 'not there'}; {AGAIN}")
     try:
         with path.open("rb") as file:
@@ -200,19 +200,20 @@ def checksum(path: Path) -> str:
 
 
 def refuse_unfinished(prepared: Prepared, split: str) -> None:
+    """Raise Refused if shards of a split are missing."""
     if missing := prepared.counts[split] - len(prepared.done(split)):
         raise Refused(f"{prepared.root}: {missing} of {prepared.counts[split]} {split} shards are missing; expected "
                       "lottery data prepare to have ended")  # fmt: skip
 
 
 def name_of(prepared: Prepared, split: str) -> str:
-    """Return a name of a split, which is another where any of its images is another. It names trainings and caches."""
+    """Return a name of the split that changes if any of its images changes. Trainings and caches are named by it."""
     refuse_unfinished(prepared, split)
-    # as versions before 0.3 wrote it, which had no checksum in it: the name must not change
+    # formatted as versions before 0.3 wrote it, without a checksum, so that the name stays the same
     described = json.dumps(files.read_json(prepared.root / DESCRIPTION), indent=1) + "\n"
     digest = hashlib.sha256(described.encode())
     for number in range(prepared.counts[split]):
         content = _content(prepared, split, number)
         earlier, later, _ = content.rpartition(LATER)
-        digest.update(earlier + b"}\n" if later else content)  # as all versions wrote it
+        digest.update(earlier + b"}\n" if later else content)  # the part that all versions wrote
     return f"{split}-{digest.hexdigest()[:16]}"

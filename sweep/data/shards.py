@@ -1,11 +1,11 @@
-"""Prepared images: a few large files instead of a million small ones, every record reached by its number.
+"""Prepared images: a few large files instead of a million small ones, with random access to every record.
 
-A folder of shards holds every image as a square of `size` pixels, whatever its shape was: nothing of it is cut off, its
-height and width are on record, and windows of it are given in shares of both. So all records are alike, any order of
-them can be read, and the window that a training step looks at is drawn to the network's size on the device.
+A shard stores every image as a square of `size` pixels. Nothing is cut off: height and width of the original are in the
+index, and windows are given as shares of both. So all records have one shape, they can be read in any order, and the
+device resizes the window that a training step needs to the network's input size.
 
-`raw` shards are the pixels themselves: a record is a slice of the file. `jpeg` shards are decoded as they are read.
-Beside a shard stands its index, written last: a shard without one does not exist (see sweep.data.prepared).
+`raw` shards hold pixels: a record is a slice of the file. `jpeg` shards are decoded when they are read. The index of a
+shard is written last: a shard without an index is not finished (see sweep.data.prepared).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ RECORD = [
     ("row", "<i8"), ("shard", "<i4"), ("offset", "<i8"), ("length", "<i4"), ("label", "<i4"), ("height", "<i4"),
     ("width", "<i4"), ("crc32", "<i8"),
 ]  # fmt: skip
-UNKNOWN = -1  # crc32 of records that an earlier version wrote
+UNKNOWN = -1  # in place of the crc32 that earlier versions did not write
 VERIFY = "lottery data inspect --verify finds what else changed"
-RESIDENT_BYTES = 1 << 31  # up to here a split is put into the device's memory
+RESIDENT_BYTES = 1 << 31  # a data set up to this size can be kept in the device's memory
 
 
 @dataclass(frozen=True)
 class Written:
-    """One record to be written."""
+    """One record to be written to a shard."""
 
     name: str
     label: int
@@ -47,7 +47,7 @@ class Written:
 def write_shard(
     prepared: Prepared, split: str, number: int, records: Iterable[Written], problems: list[list[str]]
 ) -> None:
-    """The shard, then its index. `problems` may grow while the records are made."""
+    """Write the shard, then its index. `problems` may grow while `records` is read."""
     path, digest, rows, sums, offset = prepared.shard(split, number), hashlib.sha256(), [], [], 0
     with files.replacing(path) as beside, beside.open("wb") as file:
         for record in records:
@@ -62,11 +62,11 @@ def write_shard(
 
 @dataclass(frozen=True)
 class Shards:
-    """The records of a split, or some of them, in an order of their own."""
+    """The records of a split, or a selection of them in any order."""
 
     prepared: Prepared
     split: str
-    records: np.ndarray  # of RECORD
+    records: np.ndarray  # structured array with the fields of RECORD
 
     def __len__(self) -> int:
         return len(self.records)
@@ -80,7 +80,7 @@ class Shards:
 
 
 def records_of(prepared: Prepared, split: str) -> Shards:
-    """Return all records of a split. Refuse one that is not complete: what is missing, cut off or of no class."""
+    """Return all records of a split; raise Refused if a shard or an image is missing, cut off or invalid."""
     refuse_unfinished(prepared, split)
     parts, lost = [], 0
     for number in range(prepared.counts[split]):
@@ -103,32 +103,32 @@ def records_of(prepared: Prepared, split: str) -> Shards:
 
 
 class Reader:
-    """Fetches records as squares of pixels. Files are mapped into memory, which all readers of a node share."""
+    """A reader of records as squares of pixels. Shards are memory-mapped: readers on a node share their pages."""
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
         self._maps: dict[int, np.ndarray] = {}
-        self._checked = shards.records["crc32"] == UNKNOWN  # compared with its checksum by this reader, or has none
+        self._checked = shards.records["crc32"] == UNKNOWN  # compared with its checksum already, or has none
 
     def pixels(self, row: int, out: np.ndarray) -> None:
-        """The image of one row into `out`, `[size, size, 3]` uint8."""
+        """Write the image of one row into `out`, `[size, size, 3]` uint8."""
         content = self._record(row)
         if self.shards.prepared.format == "raw":
             out[...] = content.reshape(out.shape)
         else:
             try:
                 out[...] = decoded(content.tobytes(), out.shape[0])
-            except (OSError, ValueError, SyntaxError) as error:  # Pillow's ways to say: damaged
+            except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a damaged picture
                 raise Refused(f"{self._place(row)}: {' '.join(str(error).split())}; {VERIFY}") from None
 
     def encoded(self, row: int) -> bytes:
-        """The image of one row as it lies in its shard."""
+        """Return the stored bytes of the image of one row."""
         return self._record(row).tobytes()
 
     def _record(self, row: int) -> np.ndarray:
         record = self.shards.records[row]
         content = self._content(int(record["shard"]))[record["offset"] : record["offset"] + record["length"]]
-        if not self._checked[row]:  # once: of raw pixels it takes longer than copying them
+        if not self._checked[row]:  # once per record: for raw pixels the check takes longer than copying them
             if zlib.crc32(content.data) != record["crc32"]:
                 raise Refused(f"{self._place(row)}: changed since it was written (checksum); {VERIFY}")
             self._checked[row] = True
@@ -146,17 +146,17 @@ class Reader:
 
 
 def decoded(content: bytes, size: int) -> np.ndarray:
-    """The pixels of a picture as a square."""
+    """Return the pixels of an encoded picture, `[size, size, 3]` uint8."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(content)).convert("RGB")
-    if picture.size != (size, size):  # a small original that was passed through as it was
+    if picture.size != (size, size):  # small originals are stored unchanged
         picture = picture.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(picture)
 
 
 def read(data: Data) -> Dataset:
-    """A prepared data set. With padded crops it is trained from the device's memory, as images of its own size."""
+    """Return a prepared data set; with padded crops it is read into memory, at its own image size."""
     prepared = open_prepared(place_of(data))
     train, validation = hold_out(records_of(prepared, "train"), data.validation)
     test, names = records_of(prepared, "test"), tuple(prepared.classes)

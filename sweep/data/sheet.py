@@ -1,4 +1,4 @@
-"""A contact sheet: some images of every class, in their own shapes, to look at before days of training."""
+"""A contact sheet: some images of every class, with their aspect ratios, to look at before training."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from sweep.data.shards import Reader, Shards
 
-SIDE, ACROSS, CLASSES = 96, 8, 24  # pixels of a picture; pictures of a class; classes
+SIDE, ACROSS, CLASSES = 96, 8, 24  # pixels of a picture's longer side; pictures per class; most classes
 
 
 def contact_sheet(shards: Shards, path: Path) -> None:
-    """A row per class, classes spread evenly over all there are."""
+    """Write a PNG with a row of pictures per class, for at most CLASSES classes, evenly spaced."""
     from PIL import Image
 
     names = shards.prepared.classes

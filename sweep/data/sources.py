@@ -1,7 +1,7 @@
-"""Images as they come: where each of them lies, and what it shows.
+"""The images at their source: the place of each one, its name and its class.
 
-Class folders, the same packed into tar files, ImageNet as it is shipped (a tar file of tar files for training, a flat
-one with the devkit's ground truth for validation), or CIFAR-10's own archives. Tar files are read in place.
+Sources are class folders, class folders in tar files, ImageNet as distributed (a tar file of tar files for training, a
+flat one with the devkit's ground truth for validation), and CIFAR-10's archives. Tar files are not unpacked.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ FORMATS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP",
     ".bmp": "BMP",
 }  # fmt: skip
-LARGEST = 1 << 28  # bytes of one image at its source
+LARGEST = 1 << 28  # most bytes that one image may have at its source
 DEVKIT = "ILSVRC2012_devkit_t12"
 
 
 @dataclass(frozen=True)
 class Source:
-    """One image where it lies: a file, a part of a tar file, or at hand."""
+    """One image at its source: a file, a part of a tar file, or bytes in memory."""
 
     name: str
     label: int
     path: Path = Path()
     offset: int = 0
-    length: int = -1  # to the end
+    length: int = -1  # -1: to the end of the file
     held: bytes | None = None
 
     def content(self) -> bytes | None:
-        """Return the bytes of the image, or None where they would be more than LARGEST."""
+        """Return the bytes of the image, or None if they are more than LARGEST."""
         if self.held is not None:
             return self.held
         with self.path.open("rb") as file:
@@ -51,15 +51,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """Everything there is, in the order of its names."""
+    """All images of a source, by split and sorted by name."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[Source]]
-    left_out: tuple[str, ...] = ()  # files that are not read: of another kind, or not directly in a class folder
+    left_out: tuple[str, ...] = ()  # files that are not read: no images, or not directly in a class folder
 
 
 def listing(source: Path) -> Listing:
-    """What a folder or archive holds. Refuses what is not complete."""
+    """Return the images in a folder or archive; raise Refused if a split or a class is missing."""
     if source.is_file() or any(source.glob("data_batch_1*")) or any(source.glob("*/data_batch_1*")):
         return _cifar10(source)
     found, left_out = dict[str, list[tuple[str, Source]]](), list[str]()
@@ -93,7 +93,7 @@ def listing(source: Path) -> Listing:
 
 
 def kept_listing(source: Path, dest: Path) -> Listing:
-    """What was listed when the preparation began: a million files are asked for once, not by every machine again."""
+    """Return the listing stored when the preparation began, else a new one: listing a million files takes long."""
     path = dest / KEPT
     if not path.exists():
         return listing(source)
@@ -111,7 +111,7 @@ def kept_listing(source: Path, dest: Path) -> Listing:
 
 
 def keep_listing(found: Listing, source: Path, dest: Path) -> None:
-    """Until all shards are made. What is at hand anyway need not be kept."""
+    """Store the listing until all shards are made, unless its images are in memory."""
     rows = {
         split: [[s.name, s.label, str(s.path.resolve()), s.offset, s.length] for s in sources]
         for split, sources in found.splits.items()
@@ -123,9 +123,9 @@ def keep_listing(found: Listing, source: Path, dest: Path) -> None:
 
 
 def _split(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]:
-    """Return the images of a split with the names of their classes, and the files that are left out.
+    """Return (class name, image) for the images of a split, and the files that are left out.
 
-    Images have no class where all of them lie flat; among class folders such images are left out.
+    The class is "" if no image is in a class folder; if some are, the others are left out.
     """
     found, others = _files(root / name) if (root / name).is_dir() else _packed(root, name)
     if any(kind for kind, _ in found):
@@ -160,27 +160,29 @@ def _packed(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]
             found = list(_in_tar(path, file, name, others))
     except tarfile.TarError as error:
         raise Refused(f"{path}: {error}; expected a whole tar file that is not compressed") from None
-    # class folders may lie in others, all equally deep: what is deeper is in no class folder
+    # class folders may be inside other folders, all equally deep: deeper files are in no class folder
     deep = min((len(folders) for folders, _ in found if folders), default=0)
     others += [f"{path}: {'/'.join(folders)}/{Path(one.name).name}" for folders, one in found if len(folders) > deep]
     return [("".join(folders[-1:]), one) for folders, one in found if len(folders) <= deep], others
 
 
 def _readable(path: Path) -> bool:
-    """A picture by its name, and a file: whoever opens a pipe waits for ever."""
+    """Whether a path has the name of a picture and is a regular file: opening a named pipe would block."""
     return path.suffix.lower() in FORMATS and path.is_file()
 
 
 def _name(path: Path) -> str:
-    """CLASS/FILE, or FILE."""
+    """Return CLASS/FILE, or FILE for an image outside a class folder."""
     return "/".join(path.parts[-2:])
 
 
 def _in_tar(
     path: Path, file: io.BufferedReader, split: str, others: list[str], kind: str = ""
 ) -> Iterator[tuple[tuple[str, ...], Source]]:
-    """Yield the images of the tar file that begins where `file` stands, with the folders or the inner tar file they are
-    in. The names of all other files go to `others`."""
+    """Yield (folders, image) for every image of the tar file at the current position of `file`.
+
+    An inner tar file counts as a folder. The names of other files are appended to `others`.
+    """
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
             name, at = Path(member.name), member.offset_data
@@ -197,7 +199,7 @@ def _in_tar(
 
 
 class _Bounded(io.BufferedReader):
-    """A file that is not read or sought beyond its end: a header may claim any length."""
+    """A file that is not read or sought beyond its end: the header of a tar file may claim any length."""
 
     def read(self, count: int | None = -1) -> bytes:
         left = min(LARGEST, os.fstat(self.fileno()).st_size - self.tell())
@@ -208,7 +210,7 @@ class _Bounded(io.BufferedReader):
 
 
 def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
-    """ImageNet's validation images lie flat; the n-th of them is what line n of the devkit's ground truth says."""
+    """Return (class, image) for ImageNet's validation images: line n of the devkit's ground truth is for image n."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -240,7 +242,7 @@ def _with_truth(root: Path, images: list[Source]) -> list[tuple[str, Source]]:
 
 
 def _cifar10(source: Path) -> Listing:
-    """Return the images of CIFAR-10, 32 pixels each, as lossless pictures."""
+    """Return the images of CIFAR-10, 32 × 32 pixels, as PNG in memory."""
     from PIL import Image
 
     from sweep.data import Images, cifar10

@@ -1,7 +1,7 @@
-"""Makes the shards that are missing on Apache Spark: in local mode, or on the cluster that SPARK_MASTER names.
+"""The preparation of missing shards on Apache Spark: in local mode, or on the cluster that SPARK_MASTER names.
 
-A shard is one task. The workers of a cluster must see source and destination under the same paths and have this
-package installed.
+A shard is one task. The workers of a cluster must see source and destination at the same paths and have this package
+installed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> 
         if "SPARK_MASTER" in os.environ:
             builder = builder.master(os.environ["SPARK_MASTER"])
         else:
-            # else its workers would take whatever python3 is first on the path
+            # else its workers would use the first python3 on the path
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            # a driver that listens on a name which does not resolve is the usual reason why local mode does not start
+            # local mode usually fails to start because the driver listens on a host name that does not resolve
             builder = builder.master(f"local[{jobs}]").config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         try:

@@ -1,4 +1,4 @@
-"""Shards on the node's own disk: copied once for all its tasks, checked, and read in place where there is no room."""
+"""Copies of shards on the node's own disk, made once for all tasks on the node and verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweep.progress import Work
 
 
 def staged(shards: Shards, folder: Path) -> Shards:
-    """Return the shards copied to `folder`. The first task of a node copies, the others wait for it."""
+    """Return the shards copied to `folder`. The first task on a node copies, the others wait."""
     prepared, split = shards.prepared, shards.split
     here = dataclasses.replace(prepared, root=folder / name_of(prepared, split))
     here.root.mkdir(parents=True, exist_ok=True)
@@ -29,13 +29,13 @@ def staged(shards: Shards, folder: Path) -> Shards:
 
 
 def _there(prepared: Prepared, here: Prepared, split: str, number: int) -> bool:
-    """Whether a shard was copied to its end, and is as long as it was: a node may lose its power."""
+    """Whether a shard is copied completely: its index exists and its size is right (a node may lose power)."""
     one, other = here.shard(split, number), prepared.shard(split, number)
     return here.index(split, number).exists() and one.exists() and one.stat().st_size == other.stat().st_size
 
 
 def _copy(prepared: Prepared, here: Prepared, split: str, number: int) -> None:
-    """One shard, then its index: a shard without one was not copied to its end, or not well."""
+    """Copy one shard, then its index: a shard without an index was not copied completely."""
     shutil.copyfile(prepared.shard(split, number), here.shard(split, number))
     if read_index(prepared, split, number)["sha256"] not in (None, checksum(here.shard(split, number))):
         raise Refused(
@@ -45,7 +45,7 @@ def _copy(prepared: Prepared, here: Prepared, split: str, number: int) -> None:
 
 
 def room_for(shards: Shards, folder: Path) -> bool:
-    """Whether its shards fit there; those that are there already count as room."""
+    """Whether the shards of the split fit in 90 % of the free space; copies that are there already count as free."""
     prepared = shards.prepared
     wanted = sum(prepared.shard(shards.split, n).stat().st_size for n in range(prepared.counts[shards.split]))
     existing = next(path for path in (folder, *folder.parents) if path.exists())

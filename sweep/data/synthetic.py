@@ -1,4 +1,4 @@
-"""Synthetic images, half pattern of the class and half noise: for tests and speed measurements, at any size."""
+"""Synthetic images, half class pattern and half noise: for tests and benchmarks, at any size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def read(data: Data) -> Dataset:
     stream = np.random.Generator(np.random.Philox([7, data.classes, data.image_size]))
 
     def half(count: int) -> np.ndarray:
-        # whole numbers: normal ones take half a minute and gigabytes for the images of 224 pixels that a bench asks for
+        # integers: for 224 pixels, normal numbers would take half a minute and gigabytes
         return stream.integers(0, 128, (count, data.image_size, data.image_size, 3), np.uint8)
 
     patterns = half(data.classes)

@@ -1,6 +1,6 @@
-"""Which part of an image is looked at, in shares of its height and width: `[top, left, height, width]`.
+"""Windows (crops) of images as shares of height and width: `[images, (top, left, height, width)]`.
 
-Drawn with numpy from a step's seed, for the whole batch: the same on every machine, however many replicas share it.
+They are drawn with numpy from a step's seed for the whole batch: the same on every machine, for any number of replicas.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-AREA = (0.08, 1.0)  # of a random resized crop, as in most ImageNet recipes
-SHAPE = (3 / 4, 4 / 3)
-MARGIN = 0.875  # of the shorter side: what a test crop shows of an image
+AREA = (0.08, 1.0)  # share of the image's area in a random resized crop, as in most ImageNet recipes
+SHAPE = (3 / 4, 4 / 3)  # aspect ratios, width / height
+MARGIN = 0.875  # side of a test crop, as a share of the image's shorter side
 TRIES = 10
 
 
 def random_windows(seed: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """A window of random area and shape for each image; where none of ten fits, the largest one in the middle."""
+    """Return a window of random area and aspect ratio per image; if TRIES draws do not fit, the central square."""
     stream = np.random.Generator(np.random.Philox(key=seed.astype(np.uint64)))
     count = len(heights)
     area = stream.uniform(*AREA, (TRIES, count)) * (heights * widths)
@@ -34,7 +34,7 @@ def random_windows(seed: np.ndarray, heights: np.ndarray, widths: np.ndarray) ->
 
 
 def central_windows(heights: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """The middle of each image, its shorter side cut to MARGIN."""
+    """Return the central square of each image, MARGIN × its shorter side."""
     side = MARGIN * np.minimum(heights, widths)
     high, wide = side / heights, side / widths
     return np.stack([(1 - high) / 2, (1 - wide) / 2, high, wide], 1).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Which weights stay: numpy in, numpy out."""
+"""Scores, allocations and masks: which weights are pruned. numpy in, numpy out."""

@@ -1,8 +1,8 @@
-"""Allocations: how many weights of every kernel stay, given how many stay in all. numpy in, numpy out.
+"""Allocations: how many weights of every kernel are kept, given how many are kept in all. numpy in, numpy out.
 
-`scores` is one number per prunable weight, the lowest go first, of equal ones the earlier; `shapes` are those of the
-kernels. A weight scored −∞ is gone already and stays so. `quantile` is a share of the weights or, where there are
-`costs` (one number per weight, such as its multiply-adds), a share of their sum.
+`scores` `[prunable]` has one number per prunable weight; the lowest are pruned first, of equal ones the earlier.
+`shapes` are those of the kernels. A score of −∞ marks a weight that is pruned already. `quantile` is a share of the
+weights or, with `costs` (one number per weight, such as its multiply-adds), a share of their sum.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Allocate = Callable[[Array, Sequence[Shape], float, Costs], Array]
 
 
 def count_pruned(quantile: float, count: int) -> int:
-    """How many of `count` weights go at `quantile`."""
+    """Return how many of `count` weights are pruned at `quantile`."""
     return round(quantile * count)
 
 
 def lowest_out(scores: Array, quantile: float, costs: Costs = None) -> Array:
-    """Return the mask that loses the lowest scores: as many as come nearest to the quantile.
+    """Return the mask that prunes the lowest scores, as many as come nearest to the quantile.
 
     >>> lowest_out(np.array([3.0, 1.0, 2.0, 1.0]), 0.5).tolist()
     [True, False, True, False]
@@ -42,22 +42,22 @@ def lowest_out(scores: Array, quantile: float, costs: Costs = None) -> Array:
 
 
 def whole(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
-    """One ranking over all kernels."""
+    """Return the mask of one ranking over all kernels."""
     return lowest_out(scores, quantile, costs)
 
 
 def uniform(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
-    """Prune the given quantile of each kernel: within one, all weights cost the same."""
+    """Return the mask that prunes `quantile` of every kernel; within a kernel all weights cost the same."""
     return np.concatenate([lowest_out(part, quantile) for part in _split(scores, shapes)])
 
 
 def erk(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
-    """Erdős–Rényi kernel (Evci et al. 2020): of a kernel stays a number ∝ in + out + height + width, or all of it.
+    """Return the Erdős–Rényi-kernel mask (Evci et al. 2020): kernel l keeps ∝ in + out + height + width, at most all.
 
-    Seats of a parliament by Webster's rule: the r-th best weight of a kernel has the key (r − ½) / (in + out + height +
-    width), and the lowest keys stay. So the count is exact, a kernel that would be denser than 1 is whole and leaves
-    the rest to others, and less in all is never more in one. A depthwise kernel, written (height, width, channels, 1),
-    has one input for each of its outputs: the sum of its shape counts groups.
+    Webster's rounding: weight of rank r in its kernel (1 = highest score) has the key (r − ½) / (in + out + height +
+    width), and the lowest keys are kept. So the total is exact, a kernel whose share exceeds its size is kept whole and
+    the others share the rest, and a higher quantile never keeps more of a kernel. A depthwise kernel (height, width,
+    channels, 1) has one input per output, so the sum of its shape is right with groups.
 
     >>> mask = erk(np.arange(68.0), [(1, 1, 2, 2), (1, 1, 8, 8)], 0.5)
     >>> int(mask[:4].sum()), int(mask[4:].sum())
@@ -71,9 +71,9 @@ def erk(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = 
 
 
 def n_of_m(n: int, m: int) -> Allocate:
-    """N:M: of every M consecutive weights along the input channels the N highest stay.
+    """Return the N:M allocation: of every M consecutive weights along the input channels, keep the N highest.
 
-    A kernel whose input channels are no multiple of M (stem, depthwise) stays whole, as hardware leaves it.
+    A kernel whose input channels are not a multiple of M (stem, depthwise) is kept whole, as hardware requires.
     """
 
     def allocate(scores: Array, shapes: Sequence[Shape], quantile: float, costs: Costs = None) -> Array:
@@ -93,7 +93,7 @@ def n_of_m(n: int, m: int) -> Allocate:
 
 
 def divides(shape: Shape, m: int) -> bool:
-    """Whether the input channels of a kernel are groups of m."""
+    """Whether a kernel can be pruned N:M: not depthwise, and its number of input channels is a multiple of m."""
     return shape[-2] % m == 0 and not (len(shape) == 4 and shape[-1] == 1)
 
 
@@ -105,11 +105,12 @@ ALLOCATIONS: dict[str, Allocate] = {"global": whole, "uniform": uniform, "erk": 
 
 
 def n_and_m(word: str) -> tuple[int, int] | None:
-    """
+    """Return N and M of an allocation such as 2:4, or None if the word is no N:M allocation.
+
     >>> n_and_m("2:4"), n_and_m("global"), n_and_m("02:4")
     ((2, 4), None, None)
     """
-    found = re.fullmatch(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})", word)  # one word for one allocation
+    found = re.fullmatch(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})", word)  # each allocation has one spelling
     return (int(found[1]), int(found[2])) if found else None
 
 

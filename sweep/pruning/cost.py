@@ -1,4 +1,4 @@
-"""What a pruned network costs: multiply-adds of one image, and bytes to store it. numpy in, numpy out."""
+"""The cost of a pruned network: multiply-adds per image, and bytes to store it. numpy in, numpy out."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from models import Network
 
 
 def multiply_adds(network: Network) -> np.ndarray:
-    """Return the multiply-adds of every prunable weight for one image: [prunable], in the order of a mask."""
+    """Return the multiply-adds of every prunable weight for one image, `[prunable]`."""
     return np.repeat(_output_pixels(network), [prod(layer.kernel) for layer in network.layers])
 
 
 def macs_remaining(mask: np.ndarray, network: Network) -> float:
-    """Return the share of the dense network's multiply-adds that a mask leaves."""
+    """Return the share of the dense network's multiply-adds that a mask keeps."""
     kept = [int(part.sum()) for part in network.split("kernel", mask).values()]
     return float(np.dot(_output_pixels(network), kept) / network.macs)
 
 
 def _output_pixels(network: Network) -> np.ndarray:
-    """Return how often each weight of every kernel is used for one image: [kernels], 1 for the classifier.
+    """Return how often a weight of each kernel is used for one image, `[kernels]`: output pixels, 1 for the classifier.
 
-    A weight of a depthwise kernel meets one input channel only, so groups are counted.
+    A weight of a depthwise kernel is multiplied with one input channel only, so groups are counted.
     """
     return np.array([layer.macs // prod(layer.kernel) for layer in network.layers], np.int64)
 
 
 def stored_bytes(mask: np.ndarray | None, network: Network) -> int:
-    """Return the bytes of a network stored as float32: the kept prunable weights, all other numbers, and one bit per
-    prunable weight that says where the kept ones lie (none without a mask)."""
+    """Return the bytes of a network as float32: kept weights, all that is never pruned, one bit per weight for the
+    mask.
+    """
     if mask is None:
         return 4 * network.parameters
     return 4 * (network.parameters - mask.size + int(mask.sum())) + -(-mask.size // 8)

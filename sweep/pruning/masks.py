@@ -1,7 +1,7 @@
-"""Masks: which prunable weights stay. numpy in, numpy out; `True` = stays.
+"""Masks: which prunable weights are kept. numpy in, numpy out; `True` = kept.
 
-A mask is a score and an allocation: weights are ranked by a score, and the lowest go, ties broken by position. So the
-count is exact to the weight, and the mask of a higher quantile lies inside that of a lower one.
+A mask is made by a score and an allocation: weights are ranked by score and the lowest are pruned, of equal ones the
+earlier first. So the count is exact, and the mask of a higher quantile is a subset of that of a lower one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sweep.pruning.scores import SCORES, Seen
 
 @dataclass(frozen=True)
 class Level:
-    """How much is pruned: a quantile of the prunable weights, or an absolute threshold on their magnitude."""
+    """The amount of pruning: a quantile of the prunable weights, or an absolute threshold on their magnitude."""
 
     kind: str  # "quantile" or "threshold"
     value: float
@@ -32,14 +32,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A mask over the flat kernels vector, and the threshold on |θ| that made it (None where no single one did)."""
+    """A mask `[prunable]`, and the threshold on |θ| that made it (None if no single threshold did)."""
 
     mask: np.ndarray
     threshold: float | None
 
 
 def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
-    """Prune exactly `round(quantile * n)` weights of smallest magnitude; of equal ones the earlier go first.
+    """Return the mask that prunes the `round(quantile * n)` weights of smallest magnitude, of equal ones the earlier.
 
     >>> by_quantile(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 0.4)
     Pruned(mask=array([ True, False,  True, False,  True]), threshold=1.0)
@@ -48,7 +48,7 @@ def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
 
 
 def by_threshold(weights: np.ndarray, threshold: float, inverted: bool = False) -> Pruned:
-    """Prune every weight whose magnitude is at or under `threshold`; `inverted`: as many, of the largest.
+    """Return the mask that prunes magnitudes at or under `threshold`; `inverted`: as many of the largest instead.
 
     >>> by_threshold(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 1.5, inverted=True).mask
     array([False,  True,  True,  True, False])
@@ -73,8 +73,10 @@ def prune(
     inverted: bool = False,
     costs: Costs = None,
 ) -> Pruned:
-    """Return the mask at one level: inside an earlier one where there is `within`; without the highest scores where
-    `inverted`. `costs`: multiply-adds of every weight, where the level is a share of these."""
+    """Return the mask at one level, inside the mask `within` if given; `inverted` prunes the highest scores.
+
+    `costs`: multiply-adds of every weight, if the level is a share of these.
+    """
     if level.kind == "threshold":
         return by_threshold(seen.weights, level.value, inverted)
     mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted, costs)
@@ -86,11 +88,11 @@ def _stepwise(
     seen: Seen, shapes: Sequence[Shape], quantile: float, score: str, allocate: Allocate, within: np.ndarray | None,
     inverted: bool, costs: Costs,
 ) -> np.ndarray:  # fmt: skip
-    """Scored once; or in steps that keep a fixed share each, until the next would go beyond the quantile."""
+    """Return the mask of a score taken once, or again after every step that keeps a fixed share of the weights."""
     rule, mask = SCORES[score], np.ones(seen.weights.size, bool) if within is None else within
     density = float(np.average(mask, weights=costs))
     while True:
-        density *= rule.step  # as meant, not as achieved: of few weights a step takes none
+        density *= rule.step  # the intended density, not the achieved one: with few weights a step may prune none
         last = rule.step == 1.0 or density <= 1.0 - quantile
         scores = rule.of(replace(seen, weights=np.where(mask, seen.weights, 0)))
         _refuse_infinite(scores[mask], score)
@@ -101,23 +103,23 @@ def _stepwise(
 
 
 def _refuse_infinite(scores: np.ndarray, name: str) -> None:
-    """What is no number sorts above all others, and would stay."""
+    """Raise Refused if a score is NaN or infinite: NaN sorts above all numbers, so its weight would be kept."""
     if count := np.count_nonzero(~np.isfinite(scores)):
         raise Refused(f"{name}: {count} scores are no finite numbers; expected a training that did not diverge")
 
 
 def shuffled(mask: np.ndarray, sizes: Sequence[int], stream: np.random.Generator) -> np.ndarray:
-    """Control: other positions, the same count in every kernel."""
+    """Return the mask of the control `shuffled`: other positions, the same count in every kernel."""
     return np.concatenate([stream.permutation(part) for part in np.split(mask, np.cumsum(sizes)[:-1])])
 
 
 def random(mask: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """Control: the same count over all kernels together, anywhere."""
+    """Return the mask of the control `random`: other positions, the same count over all kernels together."""
     return stream.permutation(mask)
 
 
 def stream(seed: int, *words: object) -> np.random.Generator:
-    """Random numbers that depend on the seed and on what they are for, and on nothing else."""
+    """Return a random generator that depends only on the seed and on `words`, which say what it is for."""
     return np.random.Generator(np.random.Philox([seed, zlib.crc32(" ".join(map(str, words)).encode())]))
 
 
@@ -130,10 +132,10 @@ def kernel_shapes(network: Network) -> list[Shape]:
 
 
 def remaining(mask: np.ndarray, network: Network) -> dict[str, int]:
-    """Weights that stay, per kernel."""
+    """Return the number of weights kept in every kernel, by its name."""
     return {name: int(part.sum()) for name, part in network.split("kernel", mask).items()}
 
 
 def emptied(mask: np.ndarray, network: Network) -> list[str]:
-    """Return the layers that are fully pruned: the network can learn nothing behind them."""
+    """Return the names of fully pruned kernels: no signal passes through such a layer."""
     return [name for name, count in remaining(mask, network).items() if count == 0]

@@ -1,8 +1,8 @@
-"""Scores: one number per prunable weight; those with the lowest go first. numpy in, numpy out.
+"""Scores: one number per prunable weight; the lowest are pruned first. numpy in, numpy out.
 
-A score sees the flat vector of all kernels, the lengths of the kernels in it, and where it needs more: gradients of the
-network at these weights, and random numbers. The gradients come from the devices (sweep.training.gradients); here they
-are functions, so that every formula stands in one place.
+A score is computed from the flat vector of all kernels, their lengths and, if needed, gradients of the network and
+random numbers. Gradients are computed on the devices (sweep.training.gradients) and passed in as functions, so that all
+formulas are here.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ Array = np.ndarray
 
 
 class Gradients(Protocol):
-    """The gradients of a network at given kernels; all else stays as at the point where it is scored."""
+    """The gradients of a network as functions of its kernels `[prunable]`; all other weights are fixed."""
 
     def of_loss(self, kernels: Array) -> Array:
-        """g = ∂L/∂θ, L the mean loss of ten training images of every class."""
+        """Return g = ∂L/∂θ, L the mean loss over ten training images of every class."""
         ...
 
     def hessian_product(self, kernels: Array) -> Array:
-        """H g, of the same loss with logits divided by 200."""
+        """Return H g, H the Hessian of the same loss with logits divided by 200."""
         ...
 
     def of_flow(self, kernels: Array) -> Array:
-        """∂R/∂θ at |θ|, R the sum of the outputs for an image of ones, in a network without its nonlinearities."""
+        """Return ∂R/∂|θ|, R the sum of the outputs of the network without nonlinearities for an image of ones."""
         ...
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a score looks at."""
+    """The inputs of a score."""
 
-    weights: Array  # of all kernels; 0 where an earlier round pruned
+    weights: Array  # θ of all kernels, [prunable]; 0 if pruned in an earlier round
     sizes: Sequence[int]  # lengths of the kernels
     gradients: Gradients | None = None
     stream: np.random.Generator | None = None
 
 
 def magnitude(seen: Seen) -> Array:
-    """|θ|: one threshold for all kernels."""
+    """Return |θ|."""
     return np.abs(seen.weights)
 
 
 def lamp(seen: Seen) -> Array:
-    """Layer-adaptive magnitude (Lee et al. 2021): θ_i² / Σ θ_j², over the θ_j of its kernel that are at least as large.
+    """Return layer-adaptive magnitudes (Lee et al. 2021): θᵢ² / Σ θⱼ², over all |θⱼ| ≥ |θᵢ| of the same kernel.
 
-    The largest weight of every kernel scores 1, so no kernel is emptied while another has more than one weight left.
+    The largest weight of every kernel scores 1, so every kernel keeps one while another still has several.
 
     >>> lamp(Seen(np.array([1.0, -2.0, 3.0]), [2, 1])).tolist()
     [0.2, 1.0, 1.0]
@@ -62,7 +62,7 @@ def lamp(seen: Seen) -> Array:
         square = np.square(weights[first : first + size].astype(np.float64))
         order = np.argsort(square, kind="stable")
         rising = square[order]
-        as_large = np.cumsum(rising[::-1])[::-1]  # of itself and all that come after it
+        as_large = np.cumsum(rising[::-1])[::-1]  # sum of itself and all larger ones
         scores = np.divide(rising, as_large, out=np.zeros(size), where=as_large > 0)
         out[first + order] = scores
         first += size
@@ -70,38 +70,38 @@ def lamp(seen: Seen) -> Array:
 
 
 def snip(seen: Seen) -> Array:
-    """SNIP (Lee et al. 2019): |θ ⊙ g|, how much the loss changes to first order when a weight goes."""
+    """Return SNIP's score (Lee et al. 2019) |θ ⊙ g|: the change of the loss, to first order, if a weight is pruned."""
     assert seen.gradients is not None
     return np.abs(seen.weights * seen.gradients.of_loss(seen.weights))
 
 
 def grasp(seen: Seen) -> Array:
-    """GraSP (Wang et al. 2020): θ ⊙ H g. Removing a weight changes the gradient's norm by −θ ⊙ H g: the largest go."""
+    """Return θ ⊙ H g (GraSP, Wang et al. 2020): pruning changes gᵀg by −2 θ ⊙ H g, so the lowest scores go first."""
     assert seen.gradients is not None
     return seen.weights * seen.gradients.hessian_product(seen.weights)
 
 
 def synflow(seen: Seen) -> Array:
-    """SynFlow (Tanaka et al. 2020): |θ ⊙ ∂R/∂θ|, scored again after every small step; no data."""
+    """Return SynFlow's score (Tanaka et al. 2020) |θ ⊙ ∂R/∂θ|, computed again after every small step; needs no data."""
     assert seen.gradients is not None
     return np.abs(seen.weights * seen.gradients.of_flow(seen.weights))
 
 
 def random(seen: Seen) -> Array:
-    """Any number is as good as another."""
+    """Return uniform random numbers: random pruning."""
     assert seen.stream is not None
     return seen.stream.random(seen.weights.size)
 
 
 @dataclass(frozen=True)
 class Score:
-    """A way to rank weights, and what it needs."""
+    """A rule to rank weights, and what it needs."""
 
     of: Callable[[Seen], Array]
     at: str  # the point of training whose weights are scored, unless the experiment says otherwise
     gradients: bool = False
-    # Of what stays, this share stays at each step and is scored again; 1: everything is scored once. The steps do not
-    # depend on where they end, so the masks of higher quantiles lie inside those of lower ones.
+    # share of the weights that each step keeps before they are scored again; 1: score once. The steps do not depend on
+    # the final quantile, so the mask of a higher quantile is a subset of that of a lower one
     step: float = 1.0
 
 
@@ -110,6 +110,6 @@ SCORES = {
     "lamp": Score(lamp, "end"),
     "snip": Score(snip, "0", gradients=True),
     "grasp": Score(grasp, "0", gradients=True),
-    "synflow": Score(synflow, "0", gradients=True, step=10 ** (-1 / 100)),  # 100 steps to a tenth
+    "synflow": Score(synflow, "0", gradients=True, step=10 ** (-1 / 100)),  # 100 steps to a density of 0.1
     "random": Score(random, "0"),
 }

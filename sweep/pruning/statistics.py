@@ -1,4 +1,4 @@
-"""Statistics of weights: what a threshold would take away, before anything is pruned. numpy in, numpy out."""
+"""Statistics of weights, to see what a threshold would prune. numpy in, numpy out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTILES = (0.6, 0.65, 0.7, 0.75, 0.8, *(q / 100 for q in range(85, 100)))
 
 
 def statistics(values: np.ndarray, quantiles: Sequence[float] = QUANTILES) -> dict[str, float]:
-    """Count, zeros, range, mean and quantiles.
+    """Return count, number of zeros, range, mean and quantiles of the values.
 
     >>> statistics(np.array([-2.0, 0.0, 1.0]), [0.5])
     {'count': 3, 'zeros': 1, 'min': -2.0, 'max': 1.0, 'mean': -0.3333333333333333, 'q0.5': 0.0}
@@ -28,7 +28,7 @@ def statistics(values: np.ndarray, quantiles: Sequence[float] = QUANTILES) -> di
 
 
 def histogram(values: np.ndarray, bins: int = 60) -> list[dict[str, Any]]:
-    """Counts of log10 |w|, for the figure; zeros, which have none, are left out."""
+    """Return the counts of non-zero |values| in `bins` bins of equal width in log10."""
     magnitude = np.abs(values[values != 0])
     if not magnitude.size:
         return []

@@ -64,7 +64,7 @@ class Evaluation:
         return Weights(*(local(variable)[0].numpy() for variable in self.variables))
 
     def feed(self, split: Split) -> Feed:
-        """Return the feed that brings a split to the devices, made once per split."""
+        """Return the feed of a split, made once; the split is stored too, so that no other object gets its id."""
         if id(split) not in self._feeds:
             self._feeds[id(split)] = split, feed(split, self.devices, self.network.image_size, self.cache)
         return self._feeds[id(split)][1]
@@ -147,7 +147,7 @@ class Evaluation:
         logits, labels = self._applied(weights, batch, indices, gather)
         real = tf.cast(indices >= 0, tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        # rank of the right class = number of classes not below it; of equal logits the earlier class ranks higher
+        # rank of the right class = classes not below it; of equal logits the earlier ranks higher; NaN is below nothing
         own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
         after = tf.range(self.network.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
         below = (logits < own) | ((logits == own) & after)

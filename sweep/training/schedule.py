@@ -67,8 +67,7 @@ def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
 
 
 def rates_of(recipe: Recipe, epoch: int, steps: int, last_rate: bool) -> Array:
-    """Return the learning rates of an epoch: the schedule's, or its last one at every step (`last_rate`: fine-tuning).
-    """
+    """Return the learning rates of an epoch: the schedule's, or for fine-tuning its last rate at every step."""
     if not last_rate:
         return learning_rates(recipe, epoch, steps)
     return np.full(steps, learning_rates(recipe, recipe.epochs - 1, steps)[-1])
