@@ -1,4 +1,4 @@
-"""What is asked: fields, checks, files."""
+"""The experiment file: fields, checks, reading and writing."""
 
 from sweep.experiment.fields import (
     Cluster,

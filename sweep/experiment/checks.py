@@ -1,4 +1,4 @@
-"""Rules between the fields of an experiment: what may stand in each by itself, but makes no sense together."""
+"""Rules between the fields of an experiment: values that are valid alone but contradict each other."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sweep.experiment.fields import Experiment, Prune, Transfer, plain
 from sweep.experiment.point import END, Point
 from sweep.experiment.sources import SOURCES
 
-RESERVED = ("trainings", "masks", "compiled", "autotuned", "slurm", "reference")  # folders beside those of experiments
+RESERVED = ("trainings", "masks", "compiled", "autotuned", "slurm", "reference")  # other folders of a pool
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold of the values of some fields, and what would be right instead of the first where it does not."""
+    """A condition on the values of some fields, and the text that says what the first field should be instead."""
 
-    fields: str  # such as recipe.epochs, or a whole section; a space between two
+    fields: str  # names of fields or sections such as recipe.epochs, separated by spaces
     holds: Callable[..., Any]
     right: str  # {1} is the value of the second field
 
     def lines(self, experiment: Experiment) -> list[str]:
-        """Return the line that says how the experiment breaks the rule, or none."""
+        """Return one line that says how the experiment breaks the rule, or no line if it does not."""
         fields = self.fields.split()
         values = [attrgetter(field)(experiment) for field in fields]
         if self.holds(*values):
@@ -33,11 +33,11 @@ class Rule:
         return [f"{fields[0]}: received {brief(plain(values[0]))}, expected {right}"]
 
     def inside(self, section: str) -> Rule:
-        """Return the rule of fields that stand in another section."""
+        """Return the same rule for the fields of a subsection, such as transfer.recipe.epochs for recipe.epochs."""
         return replace(self, fields=" ".join(f"{section}.{field}" for field in self.fields.split()))
 
     def reads(self, others: Iterable[str]) -> bool:
-        """Whether one of the fields is one of the others, is a part of it or has it as a part."""
+        """Whether a field of the rule is one of `others`, is inside one of them, or contains one."""
         fields = self.fields.replace("source.", "").split()
         pairs = [(f"{one}.", f"{other}.") for one in fields for other in others]
         return any(one.startswith(other) or other.startswith(one) for one, other in pairs)
@@ -54,20 +54,23 @@ def _trains_what_it_prunes(rewind: tuple[Point, ...], prune: Prune) -> bool:
 
 
 def _transfers(prune: Prune) -> bool:
-    """Whether a plan can be carried to other data: its masks come from dense runs, and its tickets train in full."""
+    """Whether masks can come from other data: found in dense runs, and for tickets that train the whole schedule."""
     points = (*prune.lr_rewind, *prune.dense_lr_rewind, *prune.finetune, *prune.instability)
     return prune.rounds == 1 and not points
 
 
 def _apart(quantiles: tuple[float, ...]) -> bool:
+    """Whether the quantiles are all different and below 1."""
     return len(set(quantiles)) == len(quantiles) and max(quantiles) < 1
 
 
 def _ends_before(points: Iterable[Point], epochs: int) -> bool:
+    """Whether all points are before epoch `epochs`."""
     return all(one != END and (one.unit != "ep" or one.count < epochs) for one in points)
 
 
 def _few_enough(seeds: tuple[int, ...], prune: Prune) -> bool:
+    """Whether the experiment has at most a million trainings."""
     levels = max(prune.rounds if prune.share else 0, len(prune.quantiles) + len(prune.thresholds), 1)
     places = len(prune.rewind) + len(prune.lr_rewind) + len(prune.finetune) + 2 * len(prune.instability)
     return len(seeds) * len(prune.methods) * levels * places * (1 + len(prune.controls)) <= 10**6
@@ -144,7 +147,7 @@ RULES = (
     Rule("prune.instability prune",
          lambda points, prune: prune.rounds == 1 or not prune.instability_quantiles or set(points) <= set(prune.rewind),
          "some of prune.rewind: in rounds each has masks of its own"),
-    # levels, ways to retrain and controls need each other: without, nothing would be trained
+    # levels, ways to retrain and controls need each other, or nothing would be trained
     Rule("prune.rewind prune", _trains_what_it_prunes,
          "points to train what is pruned from, here or in prune.lr_rewind or prune.finetune"),
     *(Rule(f"prune.{name} prune", lambda asked, prune: not asked or _prunes(prune),
@@ -176,7 +179,7 @@ RULES = (
 
 
 def seconds_of(limit: str) -> int | None:
-    """Return the seconds of a time limit as SLURM writes it, or None if there is none.
+    """Return a time limit in SLURM's notation as seconds, or None if the text is empty.
 
     >>> [seconds_of(text) for text in ("90", "1:30", "02:00:00", "1-12", "1-12:30", "")]
     [5400, 90, 7200, 129600, 131400, None]
@@ -185,5 +188,5 @@ def seconds_of(limit: str) -> int | None:
         return None
     days, dash, rest = limit.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
-    weights = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)  # without days, the first of two is minutes
+    weights = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)  # without days, two numbers are minutes and seconds
     return 86400 * int(days or 0) + sum(weight * part for weight, part in zip(weights, parts, strict=False))

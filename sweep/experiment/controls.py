@@ -1,7 +1,6 @@
-"""The controls that an experiment can name, one line each: what differs from the ticket they stand beside.
+"""The registry of controls: for each, what differs from the ticket that it is compared with.
 
-sweep/graph/plan.py makes the training from it. A verdict counts every one of them: a ticket wins only if it beats all
-that were planned beside it.
+sweep/graph/plan.py makes the trainings. A ticket wins only if it beats all its planned controls.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ Arrangement = Literal["found", "shuffled", "random", "inverted"]
 
 @dataclass(frozen=True)
 class Control:
-    """What differs from the ticket, and how that is called."""
+    """One kind of control: its title and what differs from the ticket."""
 
-    title: str  # of its curve; {k} is the rewind point
-    doubt: str  # what a ticket that does not beat it may be no better than
-    fresh: bool = False  # another initialization
-    once: bool = False  # trained from the beginning: without a past to rewind to, once for all rewind points
-    keeps: Literal["", "signs", "magnitudes"] = ""  # of the ticket's weights; the rest from another initialization
-    arrangement: Arrangement = "found"  # of the positions that the mask keeps
+    title: str  # title of its curve; {k} is the rewind point
+    doubt: str  # what a ticket is no better than if it does not beat this control
+    fresh: bool = False  # whether it starts from another initialization
+    once: bool = False  # whether it trains the whole schedule, so that one serves all rewind points
+    keeps: Literal["", "signs", "magnitudes"] = ""  # kept of the ticket's weights; the rest is newly initialized
+    arrangement: Arrangement = "found"  # positions of the kept weights: as in the ticket's mask, or changed
 
 
 CONTROLS = {

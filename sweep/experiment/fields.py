@@ -1,9 +1,10 @@
-"""One experiment: what is trained, pruned and rewound, as frozen dataclasses. What is known of a field stands beside
-it: type, default, meaning, limits. How values are written is in forms, and what fields must be together in checks.
+"""The fields of an experiment as frozen dataclasses, each with type, default, meaning and limits.
 
-Trainings are named by a hash of the fields that decide their numbers. It covers those that differ from their defaults,
-so that a field added later leaves old names alone; for the same reason a default, once published, never changes.
-Fields marked `circumstance()` say where and how fast a thing is done, not what is done, and are not part of a name.
+How values are written is in forms; rules between fields are in checks.
+
+Trainings are named by a hash of the fields that decide their numbers. Only fields that differ from their defaults are
+part of it, so that a field added later does not change old names; hence a published default never changes. Fields made
+by `circumstance()` say where and how fast a training runs, not what it computes, and are not part of the name.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from sweep.experiment.sources import SOURCES
 
 
 def given(default: Any, description: str, **limits: Any) -> Any:
-    """Return a field with what it means and its limits, as pydantic's Field names them."""
+    """Return a dataclass field with its meaning and its limits; limits have the names of pydantic's Field."""
     return field(default=default, metadata={"description": description, **limits})
 
 
 def circumstance(default: Any, description: str, **limits: Any) -> Any:
-    """Return a field that does not change what is computed."""
+    """Return a dataclass field that does not change what is computed, and so is not part of names."""
     return given(default, description, identity=False, **limits)
 
 
 class Section:
-    """A part of an experiment file, in which no other keys may stand."""
+    """A part of an experiment file; unknown keys in it are refused."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
@@ -42,16 +43,16 @@ class Model(Section):
     """The network that is trained."""
 
     name: Annotated[str, among(NETWORKS)] = given("mobilenet_v2", "architecture of the network")
-    width: Number = given(1.0, "times the published number of channels", gt=0, le=16)
+    width: Number = given(1.0, "factor on the published number of channels", gt=0, le=16)
     weights: Line = circumstance(
-        "", "to start from: a .h5, .npz or .keras file, or a training of these results; empty = random"
+        "", "initial weights: a .h5, .npz or .keras file, or a training of these results; empty = random"
     )
-    weights_digest: Line = circumstance("", "digest of that file; filled in when a sweep is planned")
+    weights_digest: Line = circumstance("", "digest of the weights file; filled in when a sweep is planned")
 
 
 @dataclass(frozen=True)
 class Data(Section):
-    """The images it is trained on."""
+    """The images that the network is trained on."""
 
     name: Annotated[str, among(SOURCES)] = given(
         "cifar10", "; ".join(f"`{name}`: {source.about}" for name, source in SOURCES.items())
@@ -60,48 +61,48 @@ class Data(Section):
     listing: Line = given(
         "", "digest of names, sizes and labels in folder or shards; filled in when a sweep is planned"
     )
-    cache: Line = circumstance("", "of shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none")
-    image_size: Whole = given(0, "pixels; 0 = as the source has them", ge=0, le=4096)
-    channels: Literal["auto", "rgb"] = given("auto", "auto: as the source has them; rgb: grey images as three channels")
+    cache: Line = circumstance("", "for shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none")
+    image_size: Whole = given(0, "height and width in pixels; 0 = those of the source", ge=0, le=4096)
+    channels: Literal["auto", "rgb"] = given("auto", "auto: those of the source; rgb: grey images get three channels")
     validation: Whole = given(0, "images held out of training, drawn once for all seeds", ge=0)
-    crop: Literal["auto", "padded", "resized"] = given("auto", "auto: resized (at random) for own images, else padded")
-    pad: Whole = given(0, "random crop out of the image padded by so many pixels", ge=0, le=1024)
-    flip: bool = given(False, "left-right, half of the time", strict=True)
-    classes: Whole = given(0, "of synthetic data", ge=0, le=100_000)
-    images: Whole = given(0, "of synthetic data, training and test each", ge=0)
+    crop: Literal["auto", "padded", "resized"] = given("auto", "random crop; auto: resized for own images, else padded")
+    pad: Whole = given(0, "random crop of the image after padding it by so many pixels", ge=0, le=1024)
+    flip: bool = given(False, "mirror half of the training images left to right", strict=True)
+    classes: Whole = given(0, "number of classes of synthetic data", ge=0, le=100_000)
+    images: Whole = given(0, "number of synthetic images for training, and as many for test", ge=0)
 
 
 @dataclass(frozen=True)
 class Recipe(Section):
-    """How it is trained."""
+    """How the network is trained."""
 
     epochs: Whole = given(30, "passes over the training images", ge=1, le=10**7)
-    batch: Whole = given(128, "over all replicas", ge=1, le=10**6)
-    norm_images: Whole = given(0, "normalised together by batch norm, and mixed; 0 = the batch, on one device", ge=0)
+    batch: Whole = given(128, "images per step, over all replicas", ge=1, le=10**6)
+    norm_images: Whole = given(0, "images that batch norm and mixing see together; 0 = the batch, one device", ge=0)
     optimizer: Literal["sgd", "adamw"] = given("sgd", "SGD with momentum, or AdamW")
-    learning_rate: Number = given(0.1, "at its peak", gt=0)
-    reference_batch: Whole = given(0, "> 0: learning_rate is for this batch and scales with `batch`", ge=0, le=10**6)
-    momentum: Number = given(0.9, "of SGD", ge=0, lt=1)
-    nesterov: bool = given(False, "of SGD", strict=True)
+    learning_rate: Number = given(0.1, "peak learning rate", gt=0)
+    reference_batch: Whole = given(0, "if > 0, learning_rate is multiplied by batch / this", ge=0, le=10**6)
+    momentum: Number = given(0.9, "momentum of SGD", ge=0, lt=1)
+    nesterov: bool = given(False, "Nesterov momentum in SGD", strict=True)
     weight_decay: Number = given(0.0, "on kernels only; L2 in SGD, decoupled in AdamW", ge=0)
-    schedule: Literal["constant", "step", "cosine", "exponential", "one_cycle"] = given("cosine", "of the rate")
-    warmup_epochs: Number = given(0.0, "linear from 0, then the schedule", ge=0)
-    milestones: tuple[Whole, ...] = given((), "of step: epochs after which the rate is multiplied by `gamma`")
-    gamma: Number = given(0.1, "of step", gt=0, le=1)
-    decay: Number = given(0.98, "of exponential, per epoch", gt=0, le=1)
+    schedule: Literal["constant", "step", "cosine", "exponential", "one_cycle"] = given("cosine", "learning rate")
+    warmup_epochs: Number = given(0.0, "epochs in which the rate rises linearly from 0", ge=0)
+    milestones: tuple[Whole, ...] = given((), "step schedule: epochs after which the rate is multiplied by `gamma`")
+    gamma: Number = given(0.1, "step schedule: factor at every milestone", gt=0, le=1)
+    decay: Number = given(0.98, "exponential schedule: factor per epoch", gt=0, le=1)
     label_smoothing: Number = given(0.0, "share of the target spread over all classes; 0 = off", ge=0, lt=1)
-    clip_norm: Number = given(0.0, "global norm of the surviving weights' gradient; 0 = off", ge=0)
-    ema: Number = given(0.0, "decay of the averaged weights that are evaluated; 0 = off", ge=0, lt=1)
-    mixup: Number = given(0.0, "alpha of its Beta distribution; 0 = off", ge=0)
-    cutmix: Number = given(0.0, "alpha of its Beta distribution; 0 = off", ge=0)
+    clip_norm: Number = given(0.0, "largest norm of the gradient of the kept weights; 0 = off", ge=0)
+    ema: Number = given(0.0, "decay of the moving average of weights, which is evaluated; 0 = off", ge=0, lt=1)
+    mixup: Number = given(0.0, "alpha of mixup's Beta distribution; 0 = off", ge=0)
+    cutmix: Number = given(0.0, "alpha of CutMix's Beta distribution; 0 = off", ge=0)
     first_size: Whole = given(0, "progressive resizing: pixels of the first epoch; 0 = off", ge=0, le=4096)
     full_size_epoch: Whole = given(0, "progressive resizing: first epoch at full size", ge=0)
     stop_at: Number = given(0.0, "end when validation accuracy reaches this; 0 = off", ge=0, le=1)
     norm_momentum: Number = given(0.9, "share of the old moving statistic kept at each step", ge=0, lt=1)
-    precision: Literal["float32", "bfloat16", "float16"] = given("float32", "of the arithmetic; weights are float32")
+    precision: Literal["float32", "bfloat16", "float16"] = given("float32", "of arithmetic; weights are float32")
     xla: Switch = circumstance("auto", "auto: on GPUs (on CPU it is 4 to 6 times slower)")
-    layers: Literal["auto", "plain", "shaped"] = circumstance("auto", "how they are computed; auto: shaped if faster")
-    checkpoint_minutes: Number = circumstance(10.0, "besides one at every epoch end", gt=0)
+    layers: Literal["auto", "plain", "shaped"] = circumstance("auto", "form of the layers; auto: shaped if faster")
+    checkpoint_minutes: Number = circumstance(10.0, "minutes between checkpoints, besides one after every epoch", gt=0)
 
 
 _SHARE = Form(None, "a number, at least 0, below 1 (0.9 = 90 % of the weights go)", ge=0, lt=1)
@@ -112,30 +113,30 @@ Controls = Annotated[tuple[Annotated[str, among(CONTROLS)], ...], ONCE]
 
 @dataclass(frozen=True)
 class Prune(Section):
-    """Which weights go, and what is trained without them."""
+    """Which weights are pruned, and what is trained after pruning."""
 
     quantiles: Quantiles = given((), "sparsities: shares of the prunable weights that are pruned")
-    thresholds: Thresholds = given((), "absolute: weights at or under it are pruned")
+    thresholds: Thresholds = given((), "absolute thresholds: weights of at most this magnitude are pruned")
     methods: Methods = given((Method(),), "score, score/allocation, score@point; lowest scores are pruned first")
-    rounds: Whole = given(1, "of pruning and retraining, down `quantiles` or by `share`; 1 = one-shot", ge=1, le=1000)
-    share: Number = given(0.0, "of the remaining weights, pruned in each round; 0 = down `quantiles`", ge=0, lt=1)
+    rounds: Whole = given(1, "prune-and-retrain rounds, by `quantiles` or `share`; 1 = one-shot", ge=1, le=1000)
+    share: Number = given(0.0, "share of the kept weights pruned in each round; 0 = by `quantiles`", ge=0, lt=1)
     budget: Literal["weights", "macs"] = given("weights", "quantiles are shares of weights, or of their multiply-adds")
     rewind: Points = given((BEGINNING,), "points the tickets start from: 0, 2ep, 500it")
     lr_rewind: Points = given((), "learning-rate rewinding: final weights, the schedule from these points")
-    dense_lr_rewind: Points = given((), "the same of the dense network: its final weights, nothing pruned")
-    finetune: Points = given((), "final weights, as long as from these points, at the last rate")
-    controls: Controls = given((), "beside the tickets, each differs in one thing (methods.md)")
-    control_quantiles: Quantiles = given((), "empty: all quantiles and thresholds")
-    control_rewind: Points = given((), "empty: all rewind points")
+    dense_lr_rewind: Points = given((), "the dense network's final weights, unpruned, with the schedule from here")
+    finetune: Points = given((), "fine-tuning: final weights at the last rate, as long as from these points")
+    controls: Controls = given((), "trainings that differ from a ticket in one thing (methods.md)")
+    control_quantiles: Quantiles = given((), "quantiles with controls; empty: all quantiles and thresholds")
+    control_rewind: Points = given((), "rewind points with controls; empty: all")
     collapse: Literal["skip", "train", "refuse"] = given(
-        "skip", "where a layer is fully pruned: skip it, train, or fail"
+        "skip", "if a layer is fully pruned: skip the training, train, or fail"
     )
-    instability: Points = given((), "points from which two children with other data orders are compared")
-    instability_quantiles: Quantiles = given((), "of tickets besides the dense network; some of those pruned at")
+    instability: Points = given((), "points from which two trainings with different data orders are compared")
+    instability_quantiles: Quantiles = given((), "quantiles whose tickets are compared too, besides the dense network")
 
     @property
     def each_quantile(self) -> tuple[float, ...]:
-        """The quantiles that are pruned at; of iterative pruning by a share, one a round."""
+        """Return the quantiles that are pruned at: those of the file, or 1 − (1 − share)^r of each round r."""
         if not self.share:
             return self.quantiles
         return tuple(round(1 - (1 - self.share) ** (r + 1), 6) for r in range(self.rounds))
@@ -143,7 +144,7 @@ class Prune(Section):
 
 @dataclass(frozen=True)
 class Transfer(Section):
-    """Where the masks and the rewound weights come from, if not from dense runs on `data`."""
+    """The data and recipe of the dense runs that masks and rewound weights come from, if not from `data`."""
 
     source: Line = given("", "an experiment file, whose data and recipe are taken, or a name; empty = no transfer")
     data: Data = Data()
@@ -152,27 +153,27 @@ class Transfer(Section):
 
 @dataclass(frozen=True)
 class Cluster(Section):
-    """What a SLURM cluster is asked for."""
+    """What is requested from a SLURM cluster."""
 
-    partition: Site = given("", "of SLURM; empty: the site's default")
-    account: Site = given("", "of SLURM; empty: the user's default")
-    qos: Site = given("", "of SLURM; empty: the site's default")
-    nodes: Whole = given(20, "with gpus_per_node: how many trainings run at a time", ge=1)
-    gpus_per_node: Whole = given(4, "that the dense run gets, as far as they can share a batch", ge=1)
-    gpus_per_cell: Whole = given(1, "GPUs of a ticket or control; more than 1: MirroredStrategy", ge=1)
-    trainings_per_task: Count = given(1, "trainings of an array element: start-up is paid once; auto: as measured")
-    trainings_per_gpu: Count = given(1, "of these, at a time on one GPU (MPS); auto: as lottery bench packing measured")
+    partition: Site = given("", "partition of SLURM; empty: the site's default")
+    account: Site = given("", "account of SLURM; empty: the user's default")
+    qos: Site = given("", "quality of service of SLURM; empty: the site's default")
+    nodes: Whole = given(20, "nodes used at a time; with gpus_per_node, the number of trainings at a time", ge=1)
+    gpus_per_node: Whole = given(4, "GPUs per node; a dense run uses as many of them as can share a batch", ge=1)
+    gpus_per_cell: Whole = given(1, "GPUs per ticket or control; more than 1: MirroredStrategy", ge=1)
+    trainings_per_task: Count = given(1, "trainings per array element, which starts up once; auto: as measured")
+    trainings_per_gpu: Count = given(1, "how many of these share a GPU (MPS); auto: as lottery bench packing measured")
     cpus_per_gpu: Whole = given(8, "CPU cores asked for with every GPU", ge=1)
     memory_per_gpu: Memory = given("32G", "memory asked for with every GPU, as SLURM writes it")
-    time_limit: Time = given("", "of one training, as SLURM writes it; empty = predicted from the dense run")
-    dense_time_limit: Time = given("", "of one dense run; empty = the partition's")
+    time_limit: Time = given("", "time limit of one training, as SLURM writes it; empty = predicted by the dense run")
+    dense_time_limit: Time = given("", "time limit of one dense run; empty = the partition's")
     array_parallelism: Whole = given(0, "trainings at a time; 0 = as many as the nodes have GPUs for", ge=0)
-    warning_seconds: Whole = given(120, "before the time limit, to save and go on in another turn", ge=1, le=65535)
-    restarts: Whole = given(5, "of a task that gets no further, before it counts as failed", ge=0)
-    options: tuple[Option, ...] = given((), "further, for sbatch, such as --constraint=a100; none the chain rests on")
-    setup: tuple[Line, ...] = given((), "lines before the work, such as module load cuda")
-    price_per_gpu_hour: Number = given(0.0, "in any currency; 0 = unknown", ge=0)
-    container: Line = given("", "before every lottery command, such as apptainer exec --nv image.sif")
+    warning_seconds: Whole = given(120, "seconds before the time limit when a job saves and requeues", ge=1, le=65535)
+    restarts: Whole = given(5, "restarts of a task without progress, before it counts as failed", ge=0)
+    options: tuple[Option, ...] = given((), "more options for sbatch, such as --constraint=a100")
+    setup: tuple[Line, ...] = given((), "shell lines that a job runs first, such as module load cuda")
+    price_per_gpu_hour: Number = given(0.0, "price of a GPU hour, in any currency; 0 = unknown", ge=0)
+    container: Line = given("", "prefix of every lottery command, such as apptainer exec --nv image.sif")
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,9 @@ class Track(Section):
 
     mode: Literal["disabled", "offline", "online"] = given("disabled", "wandb: not at all, into files, to its server")
     project: Annotated[Line, Form(None, "the name of a wandb project", min_length=1)] = given(
-        "lottery-sweep", "of wandb"
+        "lottery-sweep", "wandb project"
     )
-    entity: Line = given("", "empty: the user's own")
+    entity: Line = given("", "wandb entity; empty: the user's own")
 
 
 Seeds = Annotated[tuple[Annotated[Whole, Form(ge=0, le=2**31 - 1)], ...], ONCE, SOME]
@@ -191,9 +192,9 @@ Seeds = Annotated[tuple[Annotated[Whole, Form(ge=0, le=2**31 - 1)], ...], ONCE, 
 
 @dataclass(frozen=True)
 class Experiment(Section):
-    """One question: what is trained, pruned and rewound, on what, where."""
+    """One experiment: what is trained, pruned and rewound, on which data, and where."""
 
-    name: Name = circumstance("", "of the results folder; the file's name where it is not given")
+    name: Name = circumstance("", "name of the results folder; by default the file's name")
     model: Model = Model()
     data: Data = Data()
     recipe: Recipe = Recipe()
@@ -201,35 +202,35 @@ class Experiment(Section):
     seeds: Seeds = given((0,), "one dense run each, with all its tickets; three or more for a verdict")
     cluster: Cluster = field(default=Cluster(), metadata={"identity": False})
     track: Track = field(default=Track(), metadata={"identity": False})
-    note: str = circumstance("", "what readers of the results must know; the report has it under the answer")
+    note: str = circumstance("", "what readers of the results must know; shown in the report, below the verdict")
     transfer: Transfer = Transfer()
 
     @property
     def source(self) -> Transfer:
-        """The data and the recipe of the dense runs that masks and rewound weights come from."""
+        """Return data and recipe of the dense runs that masks and rewound weights come from."""
         return self.transfer if self.transfer.source else Transfer(data=self.data, recipe=self.recipe)
 
     @property
     def datasets(self) -> dict[str, Data]:
-        """The data sets that are trained on, by the sections that name them."""
+        """Return the data sets that are trained on, by the names of their sections."""
         return {"data": self.data} | ({"transfer.data": self.transfer.data} if self.transfer.source else {})
 
 
 def identity(part: Any) -> dict[str, Any]:
-    """The fields that say what is computed and differ from their defaults."""
+    """Return the fields that decide what is computed and differ from their defaults."""
     out: dict[str, Any] = {}
     for f in dataclasses.fields(part):
         value = getattr(part, f.name)
         if not f.metadata.get("identity", True) or value == f.default:
             continue
         said = identity(value) if isinstance(value, Section) else value
-        if said != {}:  # a section that differs only in circumstances
+        if said != {}:  # else the section differs only in circumstances
             out[f.name] = said
     return out
 
 
 def plain(part: Any) -> Any:
-    """Return an experiment, a part of it or a value as YAML and JSON hold it: sections, lists, numbers and words."""
+    """Return an experiment, a section or a value as plain dictionaries, lists, numbers and text, for YAML and JSON."""
     if isinstance(part, Section):
         return {f.name: plain(getattr(part, f.name)) for f in dataclasses.fields(part)}  # type: ignore[arg-type]
     if isinstance(part, tuple):

@@ -1,4 +1,4 @@
-"""Experiment files: YAML and `key.sub=value` overrides in, checked dataclasses out, and back again."""
+"""Experiment files: YAML and `key.sub=value` overrides to checked dataclasses, and back."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import yaml
 from sweep.errors import Refused, brief, cut
 from sweep.experiment.fields import Experiment, plain
 
-MOST_CHARACTERS = 131_072  # of an experiment file: some ten thousand seeds or quantiles, read within seconds
+MOST_CHARACTERS = 131_072  # enough for some ten thousand seeds or quantiles, read in seconds
 MOST_NESTED, MOST_ALIASES = 20, 100
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Return the experiment in a YAML file, `recipe.epochs=30` overrides applied. Raise Refused with all mistakes."""
+    """Return the experiment in a YAML file, with `recipe.epochs=30` overrides; raise Refused with all mistakes."""
     from sweep.experiment.reading import read
 
     try:
@@ -39,7 +39,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
             _set(raw, keys, value)
         _fill_in_source(raw, path.parent)
         experiment = read(raw)
-        if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # room for the listing of the images and the checksum
+        if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # leaves room for the digest of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
                           "experiment that can be read again from its results")  # fmt: skip
     except Refused as error:
@@ -48,10 +48,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
 
 
 def _fill_in_source(raw: dict[str, Any], folder: Path) -> None:
-    """Take name, data and recipe, as far as they are not given, of the experiment file that `transfer.source` names.
-
-    The network is that of the source too.
-    """
+    """Fill in `transfer` and the network from the experiment file that `transfer.source` names; given values stay."""
     transfer = raw.get("transfer")
     if not isinstance(transfer, dict):
         return
@@ -78,8 +75,10 @@ def check(experiment: Experiment) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as a person means it: 12:00:00, 030 and 2024-01-01 are text, no numbers to base 60 or 8 and no dates; a key
-    is a word that stands once; tags, and more nesting and aliases than an experiment needs, are refused as they come.
+    """A YAML loader with fewer surprises, made for untrusted files.
+
+    12:00:00, 030 and 2024-01-01 are text, not numbers or dates; keys are words without duplicates; tags, and more
+    nesting or aliases than an experiment needs, are refused.
     """
 
     depth = aliases = 0
@@ -115,8 +114,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_HALF = re.compile("[\ud800-\udfff]")  # a surrogate alone, which cannot be written anywhere
-# Of YAML 1.1 stay truth values and null. Merge keys (<<) go too: doubled twenty times they fill any memory.
+_HALF = re.compile("[\ud800-\udfff]")  # a lone surrogate, which cannot be encoded
+# Of YAML 1.1 only booleans and null are kept. No merge keys (<<): doubled twenty times they fill any memory.
 _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:null")]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -130,17 +129,17 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """Return what the text says as YAML. Raise Refused if it is none, or more than an experiment may have."""
+    """Return the value of a YAML text; raise Refused if it is not YAML or too long."""
     if len(text) > MOST_CHARACTERS:
         raise Refused(f"more than {MOST_CHARACTERS:,} characters, expected an experiment file")
     try:
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of thousands of digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number with thousands of digits
         raise Refused(f"not YAML: {cut(' '.join(str(error).split()))}") from None
 
 
 def dump(experiment: Experiment) -> str:
-    """Return the complete experiment as YAML; loading it gives an equal one. What is not transferred has no source."""
+    """Return the complete experiment as YAML; loading it gives an equal one."""
     sections = plain(experiment)
     if not experiment.transfer.source:
         del sections["transfer"]
@@ -151,14 +150,14 @@ SEAL = "# checksum "
 
 
 def record(experiment: Experiment) -> str:
-    """Return the text of an experiment for its results folder, sealed: it must not change under finished results."""
+    """Return the experiment as YAML for its results folder, with a checksum so that later edits are found."""
     text = dump(experiment)
     return f"{text}{SEAL}{_checksum(text)} of the lines above; change a file of your own, or give key.sub=value\n"
 
 
 def _refuse_edited(text: str, path: Path) -> None:
     above, seal, rest = text.rpartition(SEAL)
-    beside = (path.parent.parent / name for name in ("trainings", "trainings.json"))  # of results, of a record
+    beside = (path.parent.parent / name for name in ("trainings", "trainings.json"))  # in a pool, in a record
     if not seal and path.name == "experiment.yaml" and any(one.exists() for one in beside):
         raise Refused("without the checksum at its end, so cut off, edited or of an earlier version; bring it "
                       "back from a copy, or delete it and run your own experiment file again")  # fmt: skip
@@ -172,7 +171,7 @@ def _checksum(text: str) -> str:
 
 
 def dump_changes(experiment: Experiment) -> str:
-    """Return the experiment as YAML without what is as by default."""
+    """Return the experiment as YAML, without fields that have their defaults."""
 
     def changed(now: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
         other = {key: value for key, value in now.items() if value != default[key]}

@@ -1,4 +1,4 @@
-"""How values are written in an experiment file, as types for pydantic, which is loaded only where one is read."""
+"""How values are written in an experiment file, as types for pydantic, which is imported only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reads = Callable[[Any], Any] | None
 
 
 class Mistake(Refused, ValueError):
-    """A value that cannot be used, and what would be right, as an error that pydantic collects."""
+    """An invalid value and what would be right, as an error that pydantic collects."""
 
     def __str__(self) -> str:
         received, right = self.args
@@ -20,9 +20,11 @@ class Mistake(Refused, ValueError):
 
 
 class Form:
-    """How a value is written. `read` makes it of what stands in the file, before its type is checked, and `check` looks
-    at it afterwards; either may raise Mistake. `limits` are those of the type, as pydantic calls them. `words` say what
-    would be right. `json` is what the JSON Schema has besides, or, if it has anyOf or enum, instead.
+    """How a value is written in a file, as an annotation for pydantic.
+
+    `read` converts the raw value before its type is checked and `check` validates it afterwards; either may raise
+    Mistake. `limits` are pydantic's limits of the type. `words` say what would be right. `json` is added to the JSON
+    Schema or, if it has anyOf or enum, replaces it.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Form:
 
 
 def among(registry: Iterable[str]) -> Form:
-    """Return the form of a word out of a registry."""
+    """Return the form of a word that must be in a registry."""
     words = list(registry)
 
     def check(value: str) -> str:
@@ -71,7 +73,7 @@ def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _whole(value: Any) -> Any:
-    """Return 30 for 030, which is read as text, because an account may be 0123."""
+    """Return 30 for the text 030: YAML reads it as text, because an account may be 0123."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9]{1,17}", value) else value
 
 
@@ -79,15 +81,15 @@ def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
     try:
-        # YAML 1.1 reads 1e-4 as text; as bytes, because of text Python takes the digits of every script
+        # YAML 1.1 reads 1e-4 as text; as ASCII bytes, because float() takes the digits of every script
         number = float(value.encode("ascii") if isinstance(value, str) else value)
     except (ValueError, OverflowError):
         return value
-    return number + 0.0  # -0.0 would give another name to what 0.0 asks
+    return number + 0.0  # 0.0 for -0.0, which would change the name of the training
 
 
 def _off(value: Any) -> Any:
-    """Return the word off, which YAML 1.1 reads as a boolean."""
+    """Return "off" for False: YAML 1.1 reads off as a boolean."""
     return "off" if value is False else value
 
 
@@ -96,14 +98,14 @@ def _switch(value: Any) -> Any:
 
 
 def _numbered(words: str, pattern: str) -> Form:
-    """Return the form of a text that may look like a number, as a partition, an account or minutes."""
+    """Return the form of a text that may look like a number, such as a partition, an account or minutes."""
     return Form(None, words, {"type": ["string", "integer"]}, pattern=pattern, coerce_numbers_to_str=True)
 
 
 _NAME = r"^[\p{L}\p{N}_+][\p{L}\p{N}_.+-]*$"
 _TIME = "^(N|(N-)?N(:N){1,2}|N-N)?$".replace("N", "[0-9]{1,9}")
-ONCE = Form(json={"uniqueItems": True}, check=_once)  # of a list: no value twice
-SOME = Form(json={"minItems": 1}, check=_some)  # of a list: not empty
+ONCE = Form(json={"uniqueItems": True}, check=_once)  # a list without duplicates
+SOME = Form(json={"minItems": 1}, check=_some)  # a list that is not empty
 Whole = Annotated[int, Form(_whole, strict=True)]
 Count = Annotated[Whole, Form(ge=1)] | Literal["auto"]
 Number = Annotated[float, Form(_number, strict=True, allow_inf_nan=False)]

@@ -1,9 +1,9 @@
-"""A pruning method in a word: `score`, `score/allocation`, `score/allocation@point`.
+"""Pruning methods as words: `score`, `score/allocation`, `score/allocation@point`.
 
 magnitude          |θ| of the final weights, one ranking over all kernels
 magnitude@0        |θ| of the initialization
-magnitude/erk      the same score, Erdős–Rényi counts in every kernel
-magnitude/2:4      two of every four along the input channels: its density is its own
+magnitude/erk      |θ| of the final weights, Erdős–Rényi counts in every kernel
+magnitude/2:4      two of every four along the input channels: its density is fixed
 snip, synflow      at the initialization, as published
 """
 
@@ -20,7 +20,8 @@ from sweep.pruning.scores import SCORES
 
 @dataclass(frozen=True)
 class Method:
-    """
+    """A pruning method: a score, an allocation, and the point of training whose weights are scored.
+
     >>> str(method("lamp")), str(method("snip@0")), str(method("magnitude/erk@2ep"))
     ('lamp', 'snip', 'magnitude/erk@2ep')
     """
@@ -34,7 +35,7 @@ class Method:
 
     @property
     def slug(self) -> str:
-        """For names of trainings, in front of the level; nothing for the plainest method."""
+        """Return the method for names of trainings, before the level; "" for global magnitude of the final weights."""
         words = [self.score] if self.score != "magnitude" or self.allocation != "global" or self._at() else []
         words += [self.allocation.replace(":", "of")] if self.allocation != "global" else []
         return "-".join(words) + self._at("-at") + ("-" if words else "")
@@ -44,7 +45,7 @@ class Method:
 
     @property
     def own_quantile(self) -> float | None:
-        """The sparsity that N:M pruning fixes, 1 − N/M; None for other allocations."""
+        """Return the sparsity that N:M pruning fixes, 1 − N/M, or None for other allocations."""
         pair = n_and_m(self.allocation)
         return 1 - pair[0] / pair[1] if pair else None
 
@@ -53,7 +54,7 @@ RIGHT = f"score, score/allocation or score@point; scores are {', '.join(SCORES)}
 
 
 def method(text: object) -> Method:
-    """Return the method that is written so."""
+    """Return the method that the text names; raise Mistake if there is none."""
     words, _, at = text.partition("@") if isinstance(text, str) else ("", "", "")
     score, _, allocation = words.partition("/")
     allocation = allocation or "global"

@@ -1,4 +1,4 @@
-"""Options of sbatch that an experiment file may add, and those on which the chain of jobs rests, which it may not."""
+"""The options of sbatch that an experiment file may add, and those it may not because the chain of jobs needs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from sweep.experiment.forms import Form, Mistake
 
-REFUSED = {  # with what would be right
+REFUSED = {  # option: what to write instead
     "partition": "cluster.partition instead",
     "account": "cluster.account instead",
     "qos": "cluster.qos instead",
@@ -41,7 +41,7 @@ _WRITTEN, _RIGHT = r"^--([a-z][a-z-]*)(=[^\x00-\x1f\x7f]+)?$", "--name or --name
 
 
 def option(text: str) -> str:
-    """Return an option of sbatch if it may be given. Raise Mistake with what would be right instead.
+    """Return an option of sbatch if an experiment may give it, else raise Mistake with what would be right.
 
     >>> option("--constraint=a100"), option("--mem-per-gpu=8G"), option("--time-min=5")
     ('--constraint=a100', '--mem-per-gpu=8G', '--time-min=5')
@@ -51,12 +51,12 @@ def option(text: str) -> str:
     """
     try:
         one_word = len(shlex.split(text)) == 1
-    except ValueError:  # a quotation that is not closed
+    except ValueError:  # an unclosed quotation mark
         one_word = False
     found = re.fullmatch(_WRITTEN, text)
     if not found or not one_word:
         raise Mistake(text, f"{_RIGHT}, with quotes around a value that has spaces")
-    # sbatch takes the beginning of a name for the name
+    # sbatch accepts abbreviated names
     meant = found[1] if found[1] in REFUSED else next((full for full in REFUSED if full.startswith(found[1])), "")
     if meant:
         raise Mistake(text, f"{REFUSED[meant]} (--{meant})")

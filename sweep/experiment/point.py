@@ -1,4 +1,4 @@
-"""Points of a training: `0`, `2ep` (epochs), `500it` (steps of the optimizer), `end`."""
+"""Points of a training: `0`, `2ep` (epochs), `500it` (optimizer steps), `end`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sweep.experiment.forms import ONCE, Form, Mistake
 
 @dataclass(frozen=True)
 class Point:
-    """
+    """A point of a training, in epochs or steps.
+
     >>> str(point("2ep")), str(point("500it")), str(point(0)), point("2ep").step(per_epoch=390, epochs=30)
     ('2ep', '500it', '0', 780)
     """
@@ -26,7 +27,7 @@ class Point:
         return f"{self.count}{self.unit}" if self.count else "0"
 
     def step(self, per_epoch: int, epochs: int) -> int:
-        """The number of optimizer steps before it, in a training of so many epochs of so many steps."""
+        """Return the number of optimizer steps before this point, in a training of `epochs` × `per_epoch` steps."""
         if self.unit == "end":
             return epochs * per_epoch
         return self.count * per_epoch if self.unit == "ep" else self.count
@@ -36,7 +37,7 @@ BEGINNING, END = Point(0, "ep"), Point(0, "end")
 
 
 def point(text: object) -> Point:
-    """Return the point that is written so."""
+    """Return the point that the text names; raise Mistake if there is none."""
     if text == "end":
         return END
     if text in (0, "0") and not isinstance(text, bool):
@@ -52,13 +53,13 @@ WRITTEN = "0|end|[0-9]{1,9}(ep|it)"
 _JSON = {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^({WRITTEN})$"}]}
 Points = Annotated[tuple[Annotated[Point, Form(point, "a point of training: 0, 2ep, 500it or end", _JSON)], ...], ONCE]
 
-# Early points that every dense run keeps besides those that experiments ask for: they cost a few megabytes each, and
-# the early ones are what people ask for later.
+# points at which every dense run keeps its weights, besides those that experiments ask for: a few megabytes each, and
+# early points are often asked for later
 LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))
 
 
 def in_order(points: Iterable[str], per_epoch: int = 0) -> list[str]:
-    """Rewind points as they come in training; where the steps of an epoch are not known, steps before epochs.
+    """Return points in the order of training; if `per_epoch` (steps) is unknown, steps come before epochs.
 
     >>> in_order(["end", "10ep", "500it", "1ep", "0"])
     ['0', '500it', '1ep', '10ep', 'end']

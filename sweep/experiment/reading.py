@@ -1,6 +1,6 @@
-"""Turns the sections of a file into an experiment, or into a line for every mistake; and makes their JSON Schema.
+"""The conversion of a file's sections to an experiment, with a line for every mistake, and the JSON Schema.
 
-Both come by pydantic from the fields and their forms. It takes a fifth of a second to load, so this module is imported
+Both are made by pydantic from the fields and their forms. Importing pydantic takes 0.2 s, so this module is imported
 only where it is used.
 """
 
@@ -22,12 +22,11 @@ _ADAPTER = TypeAdapter(Experiment)
 
 
 def read(sections: dict[str, Any]) -> Experiment:
-    """Return the experiment that the sections describe. Raise Refused with a line for every mistake in them.
+    """Return the experiment that the sections describe; raise Refused with a line for every mistake.
 
-    Rules between fields are checked too where a field is wrong, but for those that read it: with its default they would
-    find what is not there.
+    If a field is invalid, rules between fields are still checked, except those that read this field.
     """
-    lines: dict[str, str] = {}  # by place: a value that is neither of two types is one mistake
+    lines: dict[str, str] = {}  # by place: a value that fits none of two types is one mistake
     wrong: set[str] = set()
     try:
         experiment = _ADAPTER.validate_python(sections)
@@ -51,9 +50,9 @@ def read(sections: dict[str, Any]) -> Experiment:
 
 
 def _mistake(error: Any) -> tuple[str, str, str]:
-    """Return the place of an error of pydantic, the field that is wrong there, and the line that says so."""
+    """Return place, field and line of text for one of pydantic's errors."""
     place, steps, part = "", [], schema()
-    for step in error["loc"]:  # beyond what the schema knows, pydantic names the types it tried, or a wrong key
+    for step in error["loc"]:  # where the schema ends, pydantic names the types it tried, or an unknown key
         if isinstance(step, int) and "items" in part:
             place, part = f"{place}[{step}]", part["items"]
         elif step in part.get("properties", ()):
@@ -67,7 +66,7 @@ def _mistake(error: Any) -> tuple[str, str, str]:
         place = cut(".".join([*steps, key]))
         meant = get_close_matches(key, part["properties"], n=1)
         return place, ".".join([*steps, *meant]), f"{place}: no such key{suggestion(key, part['properties'])}"
-    if error["type"] == "value_error":  # a Mistake: it has its own words
+    if error["type"] == "value_error":  # a Mistake, which has its own text
         return place, ".".join(steps), f"{place}: {error['ctx']['error']}"
     return place, ".".join(steps), f"{place}: received {brief(error['input'])}, expected {words(part)}"
 
@@ -79,14 +78,14 @@ def schema() -> dict[str, Any]:
     for section in (found, *found["$defs"].values()):
         for field in section["properties"].values():
             if "$ref" in field:
-                del field["default"]  # each of its fields has one
+                del field["default"]  # each of its fields has a default
             else:
                 field["title"] = words(field)
     return {"$schema": GenerateJsonSchema.schema_dialect, **found}
 
 
 class _Schema(GenerateJsonSchema):
-    """The JSON Schema with defaults as they are written in a file, and titles that say what may stand there."""
+    """A generator of JSON Schema with defaults as written in a file, and titles that say which values are valid."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -96,7 +95,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def words(part: dict[str, Any]) -> str:
-    """Return what may stand in a place, for its part of the JSON Schema.
+    """Return in words which values are valid, from a part of the JSON Schema.
 
     >>> words({"type": "integer", "minimum": 1, "maximum": 9}), words({"type": "number", "exclusiveMinimum": 0})
     ('a whole number, at least 1, at most 9', 'a number, more than 0')

@@ -1,4 +1,4 @@
-"""docs/experiment.md: every field of an experiment file, from their JSON Schema.
+"""The generator of docs/experiment.md: every field of an experiment file, from the JSON Schema.
 
 python -m sweep.experiment.reference > docs/experiment.md
 """

@@ -1,4 +1,4 @@
-"""The data sets that an experiment can name, one line each. What reads one is `read` of sweep/data/NAME.py."""
+"""The registry of data sets, one line each. Each is read by the function `read` of sweep/data/NAME.py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of a data set before it is read."""
+    """A data set that an experiment can name."""
 
-    title: str  # as the report calls it
+    title: str  # its name in the report
     about: str  # for docs/experiment.md and the JSON Schema
-    wants: str = ""  # what data.path must lead to; empty: nothing is needed
-    listed: bool = False  # images of one's own: a digest of their listing is part of the names of trainings
+    wants: str = ""  # what data.path must be; empty: no path is needed
+    listed: bool = False  # own images, so that a digest of their listing is part of the names of trainings
 
 
 SOURCES = {

@@ -1,1 +1,1 @@
-"""A sweep as a graph of trainings: values, names, folders, states, results."""
+"""A sweep as a graph of trainings: their values, names, folders, states and results."""

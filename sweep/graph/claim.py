@@ -1,11 +1,11 @@
-"""Who trains a task now, and how often that was begun: `claim.json` beside its results.
+"""Claims: which process trains a task now, and how often it was started (`claim.json` in the training's folder).
 
-Two experiments may ask for the same training at the same time: whoever comes second finds that the claim is alive and
-leaves it alone. Where its process can be seen it is alive while that is, elsewhere while its file is touched.
+Two experiments may ask for the same training at the same time: the second finds a claim that is alive and leaves the
+training alone. On the same machine a claim is alive while its process is; on another one, while its file is touched.
 
 A cluster can lose sight of a node whose processes live on, and start the same task elsewhere. That start is a later
-turn of the same job, and owns the task from then on; the earlier one finds that out before it writes anything and ends.
-A task that is begun again and again without getting anywhere is given up.
+turn of the same job and owns the task from then on; the earlier process notices before it writes anything, and ends.
+A task that is started again and again without progress counts as failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sweep.errors import Busy, Stuck, Superseded
 from sweep.lock import alone
 
 BEAT_SECONDS = 10.0
-STALE_SECONDS = 120.0  # after the last touch; file systems of clusters show a change up to a minute late
+STALE_SECONDS = 120.0  # since the last touch; file systems of clusters may show a change a minute late
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Claim:
     """The latest start of a task."""
 
     owner: str  # unique to this start
-    starts: int  # since the task was new
-    idle_starts: int  # since it last got further
-    reached: str  # epoch and step of its checkpoint at this start
+    starts: int  # number of starts in all
+    idle_starts: int  # number of starts since the last progress
+    reached: str  # epoch and step of the checkpoint at this start
     began: float  # seconds since 1970
     host: str
     pid: int
-    job: str = ""  # of the batch system, if it runs in one
-    turn: int = 0  # of the job: how often that was begun again
-    kernel: str = ""  # boot and namespace within which its pid means something
-    born: str = ""  # when its process began, by that kernel's clock: a pid is given out again
+    job: str = ""  # job of the batch system, if there is one
+    turn: int = 0  # how often the job was requeued
+    kernel: str = ""  # boot and pid namespace in which `pid` is valid
+    born: str = ""  # start time of the process in clock ticks, because pids are reused
 
 
 def take(folder: Path, restarts: int | None = None) -> Claim:
-    """Become the owner of the task in `folder`; give it up after more than `restarts` starts from the same point."""
+    """Claim the task in `folder`; raise Busy if another process has it, Stuck after too many idle starts."""
     before = read(folder)
     if before is not None and alive_elsewhere(folder, before):
         raise Busy(f"{_named(folder)}: process {before.pid} on {before.host} trains it since {_when(before.began)}, "
@@ -73,7 +73,7 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
             f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
-    with alone(folder / ".claim.lock"):  # of two that find the task new, or the same claim dead, one has it
+    with alone(folder / ".claim.lock"):  # of two processes that find no claim, or the same dead one, only one gets it
         now = read(folder)
         if now is not None and (before is None or now.owner != before.owner):
             raise Busy(f"{_named(folder)}: process {now.pid} on {now.host} began it at this moment")
@@ -86,7 +86,7 @@ def read(folder: Path) -> Claim | None:
 
 
 def forgive(folder: Path) -> None:
-    """Count the starts without progress anew. That is no sign of life: the time of the last touch stays."""
+    """Set the count of starts without progress to 0, and keep the time of the last touch."""
     claim, path = read(folder), folder / "claim.json"
     if claim:
         touched = path.stat().st_mtime
@@ -95,7 +95,7 @@ def forgive(folder: Path) -> None:
 
 
 def check(folder: Path, claim: Claim) -> None:
-    """Ends a training that was begun again elsewhere in the meantime: what it would write is no longer wanted."""
+    """Raise Superseded if another process has claimed the training since."""
     now = read(folder)
     if now is None or now.owner != claim.owner:
         where = f" on {now.host}" if now else ""
@@ -103,7 +103,7 @@ def check(folder: Path, claim: Claim) -> None:
 
 
 def alive_elsewhere(folder: Path, claim: Claim) -> bool:
-    """Whether another process trains it now. A later turn of the same job of a batch system is no other."""
+    """Whether another process trains the task now. An earlier turn of this process's own job does not count."""
     if claim.job and claim.job == own_job() and own_turn() > claim.turn:
         return False
     here = works(folder, claim)
@@ -112,14 +112,14 @@ def alive_elsewhere(folder: Path, claim: Claim) -> bool:
     return _moves(folder)
 
 
-_STILL: dict[Path, tuple[float, float]] = {}  # of a claim from the future: its time, and when this process first saw it
+_STILL: dict[Path, tuple[float, float]] = {}  # claims dated in the future: their time, and when first seen
 
 
 def _moves(folder: Path) -> bool:
     """Whether a claim was touched within STALE_SECONDS.
 
-    The age of one whose time lies in the future says nothing: another machine's clock is off. It counts as alive until
-    it has not moved for as long under the eyes of this process.
+    If its time is in the future, another machine's clock is wrong. It then counts as alive until this process has seen
+    it unchanged for STALE_SECONDS.
     """
     touched = _touched(folder)
     if touched - time.time() < STALE_SECONDS:
@@ -130,19 +130,19 @@ def _moves(folder: Path) -> bool:
 
 
 def answers(folder: Path, claim: Claim) -> bool:
-    """Whether its process works on it, as far as can be told from here: seen, or its claim was touched just now."""
+    """Whether a claim's process is seen to work or, if it cannot be seen from here, has touched the claim just now."""
     here = works(folder, claim)
     return here if here is not None else abs(time.time() - _touched(folder)) < STALE_SECONDS
 
 
 @contextmanager
 def beating(folder: Path, claim: Claim) -> Iterator[None]:
-    """Touch the claim now and then for as long as the work goes on; at its end it is free at once."""
+    """Touch the claim every BEAT_SECONDS while the body runs; release it at the end."""
     over = threading.Event()
 
     def touch(times: tuple[int, int] | None = None) -> None:
-        """Unless it is another's by now."""
-        with suppress(OSError, Superseded):  # a file system that does not answer for a moment
+        """Set the time of the claim, unless another process owns it by now."""
+        with suppress(OSError, Superseded):  # the file system may fail for a moment
             check(folder, claim)
             os.utime(folder / "claim.json", times)
 
@@ -161,8 +161,8 @@ def beating(folder: Path, claim: Claim) -> Iterator[None]:
 
 
 def works(folder: Path, claim: Claim) -> bool | None:
-    """Whether its process works on it; None where that cannot be known from here."""
-    if not _touched(folder):  # it was let go
+    """Whether the claim's process still works on the task; None if that cannot be known on this machine."""
+    if not _touched(folder):  # the claim was released
         return False
     if (claim.host, claim.kernel) != (_host(), _kernel()):
         return None
@@ -170,7 +170,7 @@ def works(folder: Path, claim: Claim) -> bool | None:
 
 
 def _named(folder: Path) -> str:
-    """Return the name of the training, also where it is trained again in a folder within its own."""
+    """Return the name of the training in `folder`, which may be the `again` folder inside its own."""
     return folder.name if folder.parent.name == "trainings" else folder.parent.name
 
 
@@ -186,9 +186,9 @@ def _touched(folder: Path) -> float:
 
 
 def _born(pid: int) -> str:
-    """Return when a process of this machine began, in clock ticks since boot; empty where it is gone, or a zombie.
+    """Return the start time of a process on this machine, in clock ticks since boot; "" if it is gone or a zombie.
 
-    psutil adds the wall clock's time of boot, which moves when that clock is set: no name for a process.
+    psutil adds the wall-clock time of boot, which changes when the clock is set, so it does not identify a process.
     """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -199,7 +199,7 @@ def _born(pid: int) -> str:
 
 @cache
 def _kernel() -> str:
-    """Containers of a host share its name and not its processes; and some machines are all called localhost."""
+    """Return boot id and pid namespace: containers share a host name, and many hosts are called `localhost`."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -220,11 +220,11 @@ def _reached(folder: Path) -> str:
 
 
 def own_job() -> str:
-    """Return the number of the job of a batch system that this process runs in; of an array, of its element."""
+    """Return the id of the SLURM job, or of the array element, that this process runs in, or ""."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array else os.environ.get("SLURM_JOB_ID", "")
 
 
 def own_turn() -> int:
-    """Return how often the job that this process runs in was begun again."""
+    """Return how often the SLURM job of this process was requeued."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)

@@ -1,6 +1,6 @@
-"""Where files are: an experiment's own folder, and beside it the pool of trainings and masks that all share.
+"""The places of files: an experiment's own folder, and beside it the pool of trainings and masks that all share.
 
-    results/trainings/NAME/   snapshots/step-N.h5 and final.h5, metrics.jsonl, checkpoint.h5; at the end result.json
+results/trainings/NAME/   snapshots/step-N.h5 and final.h5, metrics.jsonl, checkpoint.h5; at the end result.json
 results/masks/NAME.h5
 results/EXPERIMENT/       experiment.yaml, report/, wandb/
 """
@@ -23,7 +23,7 @@ from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Task, Training
 from sweep.progress import console
 
-AGAIN = "again"  # in the folder of a finished training: trained once more for weights it has lost
+AGAIN = "again"  # subfolder of a finished training in which it is trained again for missing weights
 
 
 class Home:
@@ -39,7 +39,7 @@ class Home:
 
     @cached_property
     def pool(self) -> Path:
-        """The results root, which all its experiments share; of a record (`lottery record`), a copy to read."""
+        """Return the results root, shared by all its experiments; for a record (`lottery record`), a temporary copy."""
         return packed.readable(self.root.parent)
 
     @property
@@ -47,7 +47,7 @@ class Home:
         return self.root / "report"
 
     def training(self, task: str) -> Task:
-        """The training that this experiment calls `task`."""
+        """Return the training with this slug or name."""
         return self.graph[task]
 
     def folder(self, training: Task) -> Path:
@@ -60,7 +60,7 @@ class Home:
         return self.pool / "masks" / f"{mask.name}.h5"
 
     def snapshot(self, training: Task, at: Point) -> Path:
-        """The snapshot of a training at a point. Which step that is, its own record says."""
+        """Return the path of a training's snapshot at a point; its result says how many steps an epoch has."""
         folder = self.folder(training)
         if at == END:
             return folder / "snapshots" / "final.h5"
@@ -69,18 +69,18 @@ class Home:
         )
 
     def done(self, training: Task) -> bool:
-        """Whether a training has its result, or was skipped and will have none."""
+        """Whether a training has a result, or was skipped."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
     def skipped(self, training: Task) -> str:
-        """Return why a training was skipped, as `prune.collapse` has it: a layer is fully pruned; else nothing."""
+        """Return why a training was skipped (a layer is fully pruned, see `prune.collapse`), or ""."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
         if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
             return ""
         return str(found["reason"])
 
     def points_asked(self, training: Task) -> set[Point]:
-        """The points of it that any experiment of the pool starts from: trained again it might be another run."""
+        """Return the points of a training that any experiment of the pool needs; all of them are kept when it runs."""
         out = set(self.graph.points_of(training))
         for described in descriptions(self.pool):
             if described.parent == self.root:
@@ -92,8 +92,7 @@ class Home:
         return out
 
     def reads(self, training: Task, exists: Callable[[Path], bool] = Path.exists) -> list[tuple[Training, Point]]:
-        """The weights of other trainings that it would read now: those it starts from and, where its mask is not made,
-        those that is found in."""
+        """Return the weights that a training needs now: its start and, if its mask is not made, the mask's source."""
         out = list(training.starts)
         mask = training.mask.as_made if training.mask and training.uses != training.starts else None
         while mask and not mask.at_start and not exists(self.mask(mask)):
@@ -102,8 +101,11 @@ class Home:
         return out
 
     def weights(self, training: Task, at: Point) -> Literal["there", "to come", "lost", "never"]:
-        """Return where the weights of a training at a point are: `to come` before it is done, `lost` where it is done
-        and they are missing, `never` where recipe.stop_at ended it before."""
+        """Return the state of a training's weights at a point.
+
+        `to come`: it is not done; `lost`: it is done and they are missing; `never`: recipe.stop_at ended it before this
+        point.
+        """
         folder = self.folder(training)
         if not (folder / "result.json").exists():
             return "to come"
@@ -114,12 +116,12 @@ class Home:
         return "never" if early and at.step(steps, training.recipe.epochs) > ended * steps else "lost"
 
     def last_epoch(self, training: Task) -> int:
-        """Return the epoch after which a finished training ended: with recipe.stop_at perhaps not the recipe's last."""
+        """Return the last epoch of a finished training: the recipe's, or an earlier one with recipe.stop_at."""
         lines = files.read_metrics(self.folder(training)) if training.recipe.stop_at else []
         return lines[-1]["epoch"] if lines else training.recipe.epochs
 
     def starts(self, training: Task) -> list[Path]:
-        """Return the snapshots a task begins with. Raise Refused where weights that it reads are not there."""
+        """Return the snapshots that a task starts from; raise Refused if weights that it needs are missing."""
         for need, at in self.reads(training):
             if (state := self.weights(need, at)) == "never":
                 raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
@@ -129,21 +131,21 @@ class Home:
         return [self.snapshot(need, at) for need, at in training.starts]
 
     def waits_for(self, training: Task) -> list[Training]:
-        """The trainings it comes from that are not done, or have lost weights that it reads."""
+        """Return the trainings to be done before this one: unfinished, or finished with weights it needs missing."""
         lost = {need.name for need, at in self.reads(training) if self.weights(need, at) in ("to come", "lost")}
         return [need for need in training.needs if need.name in lost or not self.done(need)]
 
     def missing_points(self) -> dict[str, list[Point]]:
-        """Return, by name of finished trainings, the points whose weights are missing and a training to come reads.
+        """Return, by name of finished trainings, the points whose missing weights an unfinished training needs.
 
-        To be trained again for weights that it has lost counts too.
+        A training that is done again for lost weights may itself need weights that are lost.
         """
         folders = {path.name for path in (self.pool / "trainings").glob("*")}
         if not folders:
             return {}
-        exists, state = cache(Path.exists), cache(self.weights)  # one look each, for all tickets
+        exists, state = cache(Path.exists), cache(self.weights)  # ask the file system once, for all tickets
         out: dict[str, list[Point]] = {}
-        for training in reversed(self.graph.trainings):  # what others come from stands before them
+        for training in reversed(self.graph.trainings):  # parents come before their children
             if training.name in folders and training.name not in out and self.done(training):
                 continue
             if not any(need.name in folders for need in training.needs):
@@ -154,7 +156,7 @@ class Home:
         return out
 
 
-RESULT: files.Shape = {  # what others ask of result.json
+RESULT: files.Shape = {  # keys of result.json that are read
     "test": {"top1": files.SHARE, "top5": files.SHARE, "loss": (int, float)}, "validation": {"top1?": files.SHARE},
     "devices": files.COUNT, "steps_per_epoch": files.COUNT, "seconds?": float, "hardware?": str,
     "trainings_per_gpu?": files.COUNT, "epochs?": float, "gpu_seconds?": float, "threshold?": float,
@@ -163,19 +165,21 @@ RESULT: files.Shape = {  # what others ask of result.json
     "cores?": files.COUNT, "date?": str, "commit?": str, "driver?": str, "tensorflow?": str,
     "version?": str, "run?": str, "runs?": {},
 }  # fmt: skip
-REASON: files.Shape = {"reason": str, "runs?": {}}  # of failure.json and skipped.json
+REASON: files.Shape = {"reason": str, "runs?": {}}  # shape of failure.json and skipped.json
 
 
 def descriptions(pool: Path) -> list[Path]:
-    """experiment.yaml of all its experiments. Also where that may not be looked for, which a glob passes by: what it
-    asks for would seem to be unreferenced."""
+    """Return experiment.yaml of all experiments of a pool, also those that cannot be read.
+
+    A glob would skip these, and the trainings they ask for would look unreferenced.
+    """
     out = []
     for path in sorted(folder / "experiment.yaml" for folder in pool.iterdir()):
         try:
             path.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError:  # whoever reads it is told
+        except OSError:  # reading it will raise
             pass
         out.append(path)
     return out
@@ -186,7 +190,7 @@ def snapshot_at(folder: Path, step: int) -> Path:
 
 
 def kept_steps(folder: Path) -> list[int]:
-    """At which its weights lie there."""
+    """Return the steps at which the training in `folder` has kept its weights."""
     return sorted(int(path.stem.removeprefix("step-")) for path in (folder / "snapshots").glob("step-*.h5"))
 
 
@@ -199,15 +203,15 @@ def steps_per_epoch(folder: Path) -> int:
 
 
 def epochs_of(folder: Path) -> list[dict[str, Any]]:
-    """What was measured so far of a training; refused where it is done and some of that is lost."""
+    """Return the metrics of a training's epochs so far; raise Refused if it is done and some are lost."""
     found = files.read_metrics(folder)
     return metrics_of(folder) if found and (folder / "result.json").exists() else found
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
-    """Every epoch of a training that is done; refused where some are lost."""
+    """Return the metrics of every epoch of a finished training; raise Refused if some are lost."""
     found, result = files.read_metrics(folder), files.read_json(folder / "result.json", RESULT)
-    # one that began inside an epoch has a line for the rest of it; an earlier version did not say how many there are
+    # a training that began inside an epoch has a line for its rest; earlier versions did not record how many there are
     epochs = math.ceil(result["epochs"]) if result.get("epochs") is not None else len(found)
     if len(found) != epochs:
         raise Refused(f"{folder / 'metrics.jsonl'}: {len(found)} of {epochs} epochs; bring it back from a copy, or "
@@ -216,7 +220,7 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def open_home(experiment: Experiment, root: Path) -> Home:
-    """The experiment's folder, made if it is new, with the experiment as it is now; a record is unpacked there."""
+    """Return the experiment's folder, created or updated with the experiment as it is; a record is unpacked there."""
     refuse_old(root)
     described = root / "experiment.yaml"
     try:
@@ -239,7 +243,7 @@ def open_home(experiment: Experiment, root: Path) -> Home:
 
 
 def _dropped(before: Home, now: Experiment) -> int:
-    """How many trainings were done that an experiment asked for and does not any more."""
+    """Return how many finished trainings an experiment asked for before and does not ask for now."""
     wanted = {training.name for training in graph_of(now)}
     return sum(training.name not in wanted and before.done(training) for training in before.graph)
 
@@ -252,7 +256,7 @@ def _described(path: Path) -> Experiment:
 
 
 def refuse_old(root: Path) -> None:
-    """Results of version 0.1, whose cells lay in the experiment's own folder."""
+    """Raise Refused for results of version 0.1, whose trainings were in the experiment's own folder."""
     if (root / "dense").is_dir() or (root / "cells").is_dir():
         raise Refused(f"{root}: results of version 0.1, which this version cannot read; look at them with 0.1.0, or "
                       "move the folder away and run the experiment again")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Masks on disk: one file each, named by the mask's value; made by whoever needs it first."""
+"""Masks on disk: one file each, named by the mask's value, made by the first process that needs it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from sweep.pruning.scores import SCORES, Gradients, Seen
 
 @dataclass(frozen=True)
 class Found:
-    """A mask, and what it was made of."""
+    """A mask with its network and threshold."""
 
     network: Network
     mask: np.ndarray
-    threshold: float | None  # None where each kernel has its own
+    threshold: float | None  # on |θ|; None if no single threshold made the mask
 
     @property
     def density(self) -> float:
-        """Share of the prunable weights that stays."""
+        """Return the share of the prunable weights that is kept."""
         return float(self.mask.mean())
 
     def on(self, network: Network) -> Found:
-        """Return the mask laid on a network that may have another number of classes: its classifier is not pruned then.
+        """Return the mask for a network that may have other classes: then the classifier is not pruned.
 
-        Raise Refused where anything else differs.
+        Raise Refused if anything else differs.
         """
         own = network.split("kernel", np.ones(network.prunable, bool))
         try:
@@ -49,13 +49,12 @@ class Found:
 
 
 def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
-    """The weights of a training at a point, with their network and the attributes of their file."""
+    """Return network, weights and file attributes of a training at a point."""
     return read_weights(home.snapshot(training, at))
 
 
 class Scorer(Protocol):
-    """What a mask needs besides files: the network of the training it is found in, where there is no snapshot to say
-    it, and gradients of that on a device."""
+    """What making a mask needs besides files: the network, if there is no snapshot yet, and gradients from a device."""
 
     def network(self, training: Training) -> Network: ...
 
@@ -63,16 +62,16 @@ class Scorer(Protocol):
 
 
 def make_mask(home: Home, mask: Mask, scorer: Scorer | None = None, network: Network | None = None) -> Found:
-    """Return the mask from its file or, the first time, from the weights it is taken from; then arranged.
+    """Return a mask, read from its file or made the first time it is needed, and arranged for a control.
 
-    With a network it is laid on that before, which may have another number of classes.
+    With `network`, return it for that network, which may have other classes.
     """
     found = _made(home, mask.as_made, scorer)
     return _arranged(found.on(network) if network else found, mask)
 
 
 def _arranged(found: Found, mask: Mask) -> Found:
-    """Return a mask with its positions drawn anew, where it is that of a control that asks for it."""
+    """Return the mask with positions drawn anew if it belongs to a control `shuffled` or `random`."""
     stream = masks.stream(mask.of.seed, mask.arrangement, mask.level)
     if mask.arrangement == "shuffled":
         return replace(found, mask=masks.shuffled(found.mask, masks.kernel_sizes(found.network), stream))
@@ -82,7 +81,7 @@ def _arranged(found: Found, mask: Mask) -> Found:
 
 
 def can_make(home: Home, mask: Mask) -> bool:
-    """Whether files alone are enough to make it."""
+    """Whether the mask can be made from files alone, without gradients."""
     if home.mask(mask.as_made).exists():
         return True
     return not SCORES[mask.method.score].gradients and home.snapshot(mask.of, mask.method.at).exists()
@@ -91,7 +90,7 @@ def can_make(home: Home, mask: Mask) -> bool:
 def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     path = home.mask(mask)
     if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
-        # of an initialization; or a pool that travelled without its large files
+        # found at initialization, or the pool was copied without its large files
         return read_own_mask(home, mask)
     network, weights = _weights_of(home, mask, scorer)
     digest = run_of(weights)
@@ -104,7 +103,7 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
         if pruned.threshold is not None:
             arrays["threshold"] = np.array(pruned.threshold, np.float64)
         attributes = attributes_of(network, mask.of.model.width) | {"prunable": network.prunable, "weights": digest}
-        # scores from gradients differ a little from GPU to GPU: ticket and controls take the mask that was first
+        # scores from gradients differ slightly between GPUs: ticket and controls use the mask that was written first
         files.write_arrays(path, arrays, attributes, first=True)
     return read_mask(home, mask, digest)
 
@@ -130,13 +129,13 @@ def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: 
 
 
 def read_own_mask(home: Home, mask: Mask) -> Found:
-    """Return the mask in its file, arranged; raise Refused if it was taken from another run than the one there."""
+    """Return the mask in its file, arranged; raise Refused if it was found in another run than the one in the pool."""
     weights = Runs(home.pool).there(mask.of.name) if mask.method.at == END else None
     return _arranged(read_mask(home, mask.as_made, weights), mask)
 
 
 def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
-    """The mask in its file; with a digest, only if it was taken from the weights that belong to it."""
+    """Return the mask in its file; raise Refused if it is damaged, or not found in weights with this digest."""
     path = home.mask(mask)
     arrays, attributes = files.read_arrays(path)
     if weights not in (None, attributes.get("weights")):
@@ -157,7 +156,7 @@ def read_mask(home: Home, mask: Mask, weights: str | None = None) -> Found:
 
 
 def right_count(mask: Mask, sizes: Sequence[int]) -> int | None:
-    """How many weights a mask keeps of kernels of these sizes; None where its level does not fix that."""
+    """Return how many weights a mask must keep of kernels of these sizes, or None if its level does not fix that."""
     allocation, by_weights = mask.method.allocation, mask.level.kind == "quantile" and mask.level.budget == "weights"
     if not by_weights or allocation not in ("global", "erk", "uniform"):
         return None

@@ -1,14 +1,13 @@
-"""A results root in a handful of files, as it travels (`lottery record`): all of its trainings but weights.
+"""A record (`lottery record`): a results root in a few files, without weights unless asked for.
 
-    trainings.json   of every training its JSON files by their names (KINDS), of every mask
-                     the attributes of its file
+    trainings.json   the JSON files (KINDS) of every training, and the attributes of every mask
     metrics.csv.gz   every epoch of every training: one row each, cells in JSON
     masks.h5         the arrays of every mask, in a group of its name
-    autotuned.zip    what XLA chose
+    autotuned.zip    XLA's autotuning choices
     weights/         with `--weights`: the final weights of every training, NAME.h5
 
-Where there is a trainings.json, the folder is a record. Commands that look read a record from a copy in a temporary
-folder (`readable`); a command that trains turns the record into a results root first (`unpack_here`).
+A folder with a trainings.json is a record. Commands that only read use a copy in a temporary folder (`readable`);
+a command that trains turns the record into a results root first (`unpack_here`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from sweep.errors import Refused
 
 FACTS, METRICS, MASKS, CHOICES = PACKED = ("trainings.json", "metrics.csv.gz", "masks.h5", "autotuned.zip")
 WEIGHTS = "weights"
-KINDS = ("training", "result", "failure", "skipped", "evaluation")  # of a training's JSON files
+KINDS = ("training", "result", "failure", "skipped", "evaluation")  # names of a training's JSON files
 
 
 def is_record(root: Path) -> bool:
@@ -42,9 +41,9 @@ def is_record(root: Path) -> bool:
 
 
 def pack(root: Path, to: Path) -> None:
-    """Write the trainings, masks and choices of XLA of a results root to the files of a record.
+    """Write trainings, masks and XLA's choices of a results root as a record.
 
-    Equal results give equal files. What says which trainings there are is written last.
+    Equal results give equal files. trainings.json is written last.
     """
     folders = [path for path in sorted((root / "trainings").iterdir()) if path.is_dir()]
     masks = {path.stem: files.read_arrays(path) for path in sorted((root / "masks").glob("*.h5"))}
@@ -64,7 +63,7 @@ def pack(root: Path, to: Path) -> None:
 
 
 def unpack(record: Path, to: Path) -> None:
-    """Write the trainings, masks and choices of XLA of a record as the files and folders of a results root."""
+    """Write the content of a record as the files and folders of a results root."""
     facts = files.read_json(record / FACTS, {"trainings": {}, "masks": {}})
     for name in (*facts["trainings"], *facts["masks"]):
         if Path(name).name != name:
@@ -94,9 +93,9 @@ def unpack(record: Path, to: Path) -> None:
 
 
 def readable(root: Path) -> Path:
-    """Return where the trainings of a results root can be read: there or, of a record, in a temporary copy.
+    """Return a folder from which a results root can be read: itself, or for a record a temporary copy.
 
-    The copy goes when the process ends. Nothing is written to the record.
+    The copy is deleted when the process ends. Nothing is written to the record.
     """
     if not is_record(root):
         return root
@@ -115,9 +114,9 @@ def _copy(record: Path, changed: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def unpack_here(root: Path) -> None:
-    """Turn a record into the results root it was packed from, less the weights; another folder stays as it is.
+    """Turn a record into a results root without weights; leave any other folder as it is.
 
-    What lies there already stays, so that it can be killed at any moment, and done by two processes at the same time.
+    Existing files are kept, so that it may be killed at any moment, or done by two processes at once.
     """
     if not is_record(root):
         return
@@ -145,12 +144,12 @@ def _weights(record: Path, to: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a metrics.jsonl as they are, with their checksums."""
+    """Return the lines of a metrics.jsonl as dictionaries, with their checksums."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _table(epochs: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the epochs of all trainings as CSV: numbers in all their digits, empty where an epoch has no such key."""
+    """Return the epochs of all trainings as CSV with full precision; a cell is empty if an epoch lacks the key."""
     keys = list(dict.fromkeys(key for lines in epochs.values() for line in lines for key in line))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -161,7 +160,7 @@ def _table(epochs: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _epochs(path: Path) -> dict[str, list[str]]:
-    """Return the lines of the metrics.jsonl of every training, by its name."""
+    """Return the lines of metrics.jsonl by training."""
     out: dict[str, list[str]] = {}
     with _reading(path), gzip.open(path, "rt", newline="") as f:
         _, *keys = next(rows := csv.reader(f))
@@ -175,7 +174,7 @@ def _zipped(content: dict[str, Path]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in content.items():
-            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)  # 1980: the same always
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)  # always dated 1980
     return out.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The graph of an experiment: the trainings it asks for, in the order in which they are handed out."""
+"""The graph of an experiment: the trainings it asks for, in the order in which they are started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweep.pruning.masks import Level
 
 @dataclass(frozen=True)
 class Graph:
-    """The trainings of an experiment: generation by generation, the longest first."""
+    """The trainings of an experiment, stage by stage, the longest first."""
 
     trainings: tuple[Task, ...]
 
@@ -46,22 +46,22 @@ class Graph:
 
     @property
     def dense(self) -> list[Training]:
-        """The dense runs on the experiment's data, which tickets are compared with."""
+        """Return the dense runs on the experiment's data, with which tickets are compared."""
         return [one for one in self.trainings if isinstance(one, Training) and one.kind == "dense"]
 
     @property
     def sources(self) -> list[Training]:
-        """The dense runs that masks and rewound weights come from: those, or the ones on the data of `transfer`."""
+        """Return the dense runs that masks and rewound weights come from: those of `transfer`, or `dense`."""
         found = [one for one in self.trainings if isinstance(one, Training) and one.kind == "source"]
         return found or self.dense
 
     def points_of(self, training: Task) -> list[Point]:
-        """The points of it that others start from or take their masks from."""
+        """Return the points of a training that others start from or find their masks in."""
         return self._points.get(training.name, [])
 
 
 def levels(prune: Prune, method: Method) -> list[Level]:
-    """The levels of a method, quantiles first: those asked for, or its own; of iterative pruning, one a round."""
+    """Return the levels of a method, quantiles first: its own, or the experiment's; one per round if iterative."""
     if method.own_quantile is not None:
         return [Level("quantile", method.own_quantile)]
     quantiles = [Level("quantile", q, prune.budget) for q in prune.each_quantile]
@@ -69,7 +69,7 @@ def levels(prune: Prune, method: Method) -> list[Level]:
 
 
 def graph_of(experiment: Experiment) -> Graph:
-    """Dense runs, tickets and controls; the tail of a sweep is short when its longest trainings come first."""
+    """Return dense runs, tickets and controls, the longest first in each stage, so that the sweep ends evenly."""
     trainings = [one for seed in experiment.seeds for one in _of_seed(experiment, seed)]
     once = {training.name: training for training in trainings}
     return Graph(tuple(sorted(once.values(), key=lambda training: (training.generation, -training.epochs))))
@@ -88,7 +88,7 @@ def _source_of(experiment: Experiment, dense: Training) -> Training:
 
 
 def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
-    """The masks of one round, of a dense run."""
+    """Return the masks of one-shot pruning of a dense run."""
     prune = experiment.prune
     return [Mask(level, dense, method) for method in prune.methods for level in levels(prune, method)]
 
@@ -124,7 +124,7 @@ def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
             )
     for k in prune.instability:
         yield from _instability(_ticket(dense, None, k))
-        # one shot: the mask does not depend on the point; in rounds it is that of the ticket rewound there
+        # one-shot masks do not depend on the rewind point; in rounds, the mask is that of the ticket rewound to k
         found = (
             masks_of(experiment, dense) if prune.rounds == 1 else [t.mask for t in tickets if t.mask and t.begin == k]
         )
@@ -137,7 +137,7 @@ Retrain = Callable[[Training, Mask, Point], Training]
 
 
 def _chain(prune: Prune, dense: Training, method: Method, k: Point, retrain: Retrain) -> Iterator[Training]:
-    """Iterative pruning: the mask of a round is found in the final weights of the round before, inside its mask."""
+    """Yield the trainings of iterative pruning: each round's mask is found in the final weights of the round before."""
     before, within = dense, None
     for level in levels(prune, method):
         mask = Mask(level, before, method, within)
@@ -146,9 +146,9 @@ def _chain(prune: Prune, dense: Training, method: Method, k: Point, retrain: Ret
 
 
 def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
-    """Weight rewinding: the mask on the dense run's weights of the rewind point, with the schedule from there.
+    """Return a ticket: mask × the dense run's weights at the rewind point k, trained with the schedule from there.
 
-    Of a mask found on other data: the weights of the run it was found in, with the whole schedule (Morcos et al. 2019).
+    If the mask was found on other data: the weights of that run, with the whole schedule (Morcos et al. 2019).
     """
     source = mask.of if mask and mask.of.kind == "source" else dense
     start = source.start if k == BEGINNING else Start(of=source, at=k)
@@ -156,20 +156,20 @@ def _ticket(dense: Training, mask: Mask | None, k: Point) -> Training:
 
 
 def _lr_rewind(dense: Training, mask: Mask | None, k: Point) -> Training:
-    """Learning-rate rewinding: the final weights the mask was found in, with the schedule from k.
+    """Return a training by learning-rate rewinding: final weights × mask, with the schedule from k.
 
-    Without a mask: the dense network trained for as long, a baseline at equal training.
+    Without a mask: the dense network trained for as long, a baseline with equal training time.
     """
     return replace(dense, start=Start(of=mask.of if mask else dense, at=END), begin=k, mask=mask, kind="lr_rewind")
 
 
 def _finetune(dense: Training, mask: Mask, k: Point) -> Training:
-    """Fine-tuning: the final weights, for as long as from k, at the schedule's last rate."""
+    """Return a fine-tuning: final weights × mask, for as long as from k, at the schedule's last rate."""
     return replace(_lr_rewind(dense, mask, k), rates="last", kind="finetune")
 
 
 def _control(kind: str, ticket: Training) -> Training:
-    """Return the control of a ticket: it differs in what its line of CONTROLS says."""
+    """Return the control of a ticket, which differs in what CONTROLS[kind] says."""
     control, mask, other = CONTROLS[kind], ticket.mask, derived_seed(ticket.seed, 1)
     assert mask is not None
     if control.fresh:
@@ -177,12 +177,12 @@ def _control(kind: str, ticket: Training) -> Training:
     else:
         start = replace(ticket.start, keeps=control.keeps, other=other) if control.keeps else ticket.start
     begin = BEGINNING if control.once else ticket.begin
-    if kind == "fresh_short" and begin == BEGINNING:  # the same training
+    if kind == "fresh_short" and begin == BEGINNING:  # then both are the same training
         kind = "fresh"
     return replace(ticket, start=start, begin=begin, mask=replace(mask, arrangement=control.arrangement), kind=kind)
 
 
 def _instability(ticket: Training) -> Iterator[Task]:
-    """Two children of a point that see the data in other orders, and the line between where they end."""
+    """Yield two trainings from one point with different data orders, and the line between their final weights."""
     one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose), kind="child") for purpose in (2, 3))
     yield from (one, other, Line(one, other))

@@ -1,8 +1,8 @@
 """The record of an experiment, small enough for a repository or a paper's supplement; with weights only if asked for.
 
-Of every training that ended: what was asked, what came out, every epoch; the masks; what XLA chose. From it the report
-is drawn, figures are checked, and the sweep goes on elsewhere: where weights are needed, their training is done again
-and must come out the same (sweep.work.again). Which files it has: sweep.graph.packed.
+It has description, result and every epoch of the trainings that ended, the masks, and XLA's choices. From a record the
+report can be made, figures checked, and the sweep continued elsewhere: if weights are needed, their training is done
+again and must give the same result (sweep.work.again). Its files are described in sweep.graph.packed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Recorded:
 
 
 def record(home: Home, to: Path, weights: bool = False) -> Recorded:
-    """Write the record of an experiment, or bring up to date what is there. One folder takes several experiments.
+    """Write the record of an experiment, or update it. One folder can hold the records of several experiments.
 
-    What is on record and what is new come together in a temporary folder; only when nothing is refused is it packed.
+    Old and new content are merged in a temporary folder and packed only if nothing is refused.
     """
     _refuse_place(home, to)
     described = to / home.root.name / "experiment.yaml"
@@ -55,11 +55,11 @@ def record(home: Home, to: Path, weights: bool = False) -> Recorded:
             raise Refused(f"{home.root}: no training of it has ended, so there is nothing to record")
         masks = {mask for one in home.graph if one.mask and home.mask(mask := one.mask.as_made).exists()}
         for mask in masks:
-            read_own_mask(home, mask)  # refused where it is damaged, or of another run
+            read_own_mask(home, mask)  # raises Refused if it is damaged or belongs to another run
             _copy(home.mask(mask), whole / "masks" / f"{mask.name}.h5")
         for source in (path for path in (home.pool / "autotuned").rglob("[!.]*") if path.is_file()):
             there = whole / source.relative_to(home.pool)
-            if there.exists() and there.read_bytes() != source.read_bytes():  # it belongs to the results of its run
+            if there.exists() and there.read_bytes() != source.read_bytes():  # results depend on these choices
                 raise Refused(f"{to}: has another choice of XLA than {source}; expected a folder without it")
             _copy(source, there)
         files.write_text(described, experiment_file.record(_anywhere(home.experiment)))
@@ -92,10 +92,10 @@ def _refuse_narrower(home: Home, described: Path) -> None:
 
 
 def _copy_training(folder: Path, there: Path, to: Path) -> bool:
-    """Copy a training that ended and return whether it did; raise Refused if it is damaged or another run is on record.
+    """Copy a training if it has ended and return whether it has; raise Refused if damaged or another run is on record.
 
-    A failure is no news of a training that has a result on record. Trained again to the same numbers it is the same
-    run, whatever time it took.
+    A failure does not replace a result on record. A training done again with the same numbers is the same run, even if
+    its times differ.
     """
     result, known = (files.read_json_if_there(path / DONE, RESULT) for path in (folder, there))
     failure = files.read_json_if_there(folder / FAILED, REASON)
@@ -109,22 +109,22 @@ def _copy_training(folder: Path, there: Path, to: Path) -> bool:
     for name in ("training.json", "metrics.jsonl", SKIPPED, DONE):
         _copy(folder / name, there / name)
     if failure:
-        files.write_json(there / FAILED, failure | {"traceback": ""})  # which names folders of this machine
+        files.write_json(there / FAILED, failure | {"traceback": ""})  # the traceback names folders of this machine
     return True
 
 
 def _numbers(result: dict[str, Any]) -> str:
-    return json.dumps([result.get(name) for name in NUMBERS])  # as text, in which NaN is NaN
+    return json.dumps([result.get(name) for name in NUMBERS])  # as text, so that NaN equals NaN
 
 
 def _copy(source: Path, there: Path) -> None:
     there.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError):  # it has none, or is being done once more just now
+    with suppress(FileNotFoundError):  # it does not have this file, or is being trained again now
         shutil.copyfile(source, there)
 
 
 def _anywhere(experiment: Experiment) -> Experiment:
-    """Without places and names of this machine and its users, which decide no number."""
+    """Return the experiment without paths and names of this machine and its users, which change no result."""
     data, source = (replace(one, path="", cache="") for one in (experiment.data, experiment.transfer.data))
     cluster = replace(experiment.cluster, partition="", account="", qos="", options=(), setup=(), container="")
     model, transfer = replace(experiment.model, weights=""), replace(experiment.transfer, data=source)

@@ -1,4 +1,4 @@
-"""The rows of results.csv: one per training, finished or not. No times, so that equal sweeps give equal files."""
+"""The rows of results.csv, one per training, finished or not. No times, so that equal sweeps give equal files."""
 
 from __future__ import annotations
 
@@ -19,65 +19,65 @@ from sweep.graph.state import state_of
 from sweep.graph.training import Mask, Task
 from sweep.pruning.cost import macs_remaining, stored_bytes
 
-EVALUATION = "evaluation.json"  # in the folder of a training: its answers to the test images, in numbers
+EVALUATION = "evaluation.json"  # in a training's folder: accuracy per class and confusion matrix
 
 
 @dataclass(frozen=True)
 class Row:
-    """One training. Numbers are None until it is done; accuracy is that of the last epoch."""
+    """One training as a row of results.csv. Numbers are None until it is done; accuracy is that of the last epoch."""
 
     training: str  # its name in the pool
     kind: str
     seed: int
-    rewind: str  # point of the dense run it starts from, or takes the schedule up at
+    rewind: str  # point of the dense run it starts from, or point at which its schedule starts
     quantile: float | None = None  # asked for; None for the dense run and absolute thresholds
     threshold: float | None = None  # on |final weight|
-    density: float | None = None  # of the prunable weights
+    density: float | None = None  # share of the prunable weights that is kept
     kept: int | None = None
     prunable: int | None = None
-    epochs: float | None = None  # trained
+    epochs: float | None = None  # number of epochs trained
     test_top1: float | None = None
     test_top5: float | None = None
     test_loss: float | None = None
     validation_top1: float | None = None
     state: str = "waiting"
-    method: str = ""  # of pruning; empty: dense
-    round: int | None = None  # of iterative pruning, from 1
-    mask: str = ""  # its name in the pool; a control has that of its ticket
-    instability: float | None = None  # largest error on the line between two children, above the mean of its ends
-    reason: str = ""  # of what was skipped or failed
-    data: str = ""  # trained and tested on
-    found_on: str = ""  # data of the run that its mask comes from; empty: dense
-    macs: float | None = None  # share of the dense network's multiply-adds that the mask leaves
-    bytes: int | None = None  # of its float32 weights as sweep.pruning.cost counts them
+    method: str = ""  # pruning method; empty: dense
+    round: int | None = None  # round of iterative pruning, from 1
+    mask: str = ""  # name of its mask in the pool; a control has that of its ticket
+    instability: float | None = None  # largest test error on the line between two trainings, above the mean of its ends
+    reason: str = ""  # why it was skipped or failed
+    data: str = ""  # data set of training and test
+    found_on: str = ""  # data set of the run that its mask was found in; empty: dense
+    macs: float | None = None  # share of the dense network's multiply-adds that remain
+    bytes: int | None = None  # size of its float32 weights (sweep.pruning.cost)
 
     @property
     def level(self) -> tuple[str, float | None, float | None]:
-        """What was asked for: method, quantile, absolute threshold. Its density may differ a little between seeds."""
+        """Return what was asked for: method, quantile, absolute threshold. The density may differ between seeds."""
         return self.method, self.quantile, self.threshold if self.quantile is None else None
 
     @property
     def measured(self) -> bool:
-        """Whether it has an accuracy that is a number."""
+        """Whether the training has a finite accuracy."""
         return self.test_top1 is not None and math.isfinite(self.test_top1)
 
     @property
     def lost(self) -> bool:
-        """Whether a training will have no accuracy, because it failed, diverged or was skipped."""
+        """Whether the training will have no accuracy, because it failed, diverged or was skipped."""
         return self.state in ("failed", "skipped") or (self.test_top1 is not None and not self.measured)
 
 
-Results = dict[Task, dict[str, Any]]  # what result.json says
+Results = dict[Task, dict[str, Any]]  # content of result.json
 
 
 def results_of(home: Home) -> Results:
-    """Return what result.json says of every training that is done."""
+    """Return the content of result.json of every finished training."""
     paths = {training: home.folder(training) / "result.json" for training in home.graph}
     return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
 
 
 def evaluations(home: Home) -> dict[str, dict[str, Any]]:
-    """Return what `lottery evaluate` recorded of the test images, by training: accuracy per class and confusion."""
+    """Return what `lottery evaluate` wrote, by training: accuracy per class and confusion matrix on the test images."""
     shape: files.Shape = {"per_class": {}, "confusion": list}
     found = {one.slug: files.read_json_if_there(home.folder(one) / EVALUATION, shape) for one in home.graph}
     return {task: evaluation for task, evaluation in found.items() if evaluation}
@@ -90,7 +90,7 @@ def unsealed_results(home: Home) -> int:
 
 
 def classes_of(home: Home) -> int:
-    """Return the number of classes, as a mask or the final weights of a dense run say it; 0 where neither is there."""
+    """Return the number of classes from a mask or the final weights of a dense run; 0 if neither is there."""
     paths = [home.mask(one.mask.as_made) for one in home.graph if one.mask]
     paths += [home.snapshot(one, END) for one in home.graph.dense]
     found = next((path for path in paths if path.exists()), None)
@@ -98,15 +98,15 @@ def classes_of(home: Home) -> int:
 
 
 def images_tested(results: Results) -> int:
-    """Return the number of test images that the results agree on; 0 where they do not say it, or differ."""
+    """Return the number of test images; 0 if the results do not have it, or differ."""
     numbers = {number for result in results.values() if (number := result.get("test_images"))}
     return int(max(numbers)) if len(numbers) == 1 else 0
 
 
 def collect(home: Home, costs: bool = True) -> list[Row]:
-    """Return all rows in the order of the plan: dense runs first, then the longest.
+    """Return all rows in the order of the plan: stage by stage, the longest first.
 
-    Without `costs`, which take a look into every mask, multiply-adds and bytes are left out.
+    `costs`: also count multiply-adds and bytes of old results, which takes reading their masks.
     """
     runs = Runs(home.pool)
     rows = [_row(home, training, runs) for training in home.graph]
@@ -114,8 +114,7 @@ def collect(home: Home, costs: bool = True) -> list[Row]:
 
 
 def _costed(home: Home, rows: list[Row]) -> list[Row]:
-    """Return rows with multiply-adds and bytes also where a result of an earlier version does not say them, as far as
-    masks are there."""
+    """Return rows with multiply-adds and bytes counted from masks, if results of earlier versions lack them."""
     known: dict[Mask | None, dict[str, Any]] = {}
     masks = [_counted(training.mask) for training in home.graph]
     for mask, row in zip(masks, rows, strict=True):
@@ -133,7 +132,7 @@ def _costed(home: Home, rows: list[Row]) -> list[Row]:
 
 
 def _counted(mask: Mask | None) -> Mask | None:
-    """Return the mask to count in: a shuffled one keeps as many weights of every kernel as that of its ticket."""
+    """Return the mask to count in: for a shuffled one the ticket's, which keeps as many weights per kernel."""
     return mask.as_made if mask and mask.arrangement == "shuffled" else mask
 
 
@@ -167,15 +166,15 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
         if (result.get("epochs") or 0) < 0:
             raise Refused(f"{folder / 'result.json'}: {result['epochs']} epochs, expected 0 or more; delete the folder "
                           "to train it again")  # fmt: skip
-        # laid on a network with other classes, a mask leaves the classifier whole
+        # on a network with other classes, a mask does not prune the classifier
         if training.mask and kept is not None and total is not None and not training.transferred:
-            # of uniform masks each kernel has a count of its own, which a total does not tell
+            # a uniform mask rounds in every kernel, so the total alone does not give its count
             right = right_count(training.mask, [total]) if training.mask.method.allocation != "uniform" else None
             if right not in (None, kept):
                 raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
                               f"{training.mask.level}; delete the folder to train it again")  # fmt: skip
     kind = training.kind
-    if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at 0 that over the same epochs is the same
+    if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at point 0 both are the same training
         kind = "fresh_short"
     return Row(training.name, kind, training.origin, str(training.rewound), **out)
 
@@ -199,7 +198,7 @@ def in_csv(rows: list[Row]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """Return text that a spreadsheet does not take for a formula: what fails may say anything.
+    """Return text that a spreadsheet does not take for a formula: an error message may contain anything.
 
     >>> _inert("=cmd|'/c calc'!A1"), _inert("loss is nan"), _inert(0)
     ("'=cmd|'/c calc'!A1", 'loss is nan', 0)

@@ -1,8 +1,8 @@
-"""Which run of a training another one came from.
+"""Runs: which of several runs of a training another one came from.
 
-A name says what is trained, not which run of it: trained a second time on another GPU, it ends with other weights. So
-result.json has `run`, a hash of its own final weights, and `runs`, those of the trainings it came from. Where one of
-these was trained again and came out different, what the first run led to is not shown beside it.
+A name says what is trained, not which run it was: done again on another GPU, a training ends with other weights. So
+result.json has `run`, a hash of its final weights, and `runs`, those of the trainings it came from. If one of these was
+trained again with another result, trainings that came from the first run are not shown beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUNS: files.Shape = {"run?": str, "runs?": {}, "fingerprint?": str}
 
 
 def run_of(weights: Weights) -> str:
-    """Return the digest that identifies a run: that of its final kernels, which a mask keeps too."""
+    """Return the digest that identifies a run: the SHA-256 of its final kernels."""
     return hashlib.sha256(weights.kernels.tobytes()).hexdigest()
 
 
@@ -33,7 +33,7 @@ def _run_of_file(path: Path, changed: int) -> str:
 
 
 class Runs:
-    """Which runs of the trainings of a pool are there now; each is looked at once."""
+    """The runs of the trainings that are in a pool now; each file is read once."""
 
     def __init__(self, pool: Path) -> None:
         self.pool = pool
@@ -42,11 +42,11 @@ class Runs:
         self._replaced: dict[str, str] = {}
 
     def there(self, name: str) -> str | None:
-        """Return the run of a training that is there; None where it is not done, or nothing says which run it was."""
+        """Return the run of a training in the pool; None if it is not done, or its run is unknown."""
         if name not in self._there:
             record, final = self.record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
             run = record.get("run") if record else None
-            if record and run is None and final.exists():  # recorded before runs were
+            if record and run is None and final.exists():  # written by a version that did not record runs
                 run = _run_of_file(final, final.stat().st_mtime_ns)
             self._there[name] = run
         return self._there[name]
@@ -57,7 +57,7 @@ class Runs:
         return {name: run for name, run in found.items() if run}
 
     def origins(self, training: Task) -> dict[str, str]:
-        """Return the runs a training comes from, by name. Refuse where one is not done, or came from a lost run."""
+        """Return the runs a training comes from, by name; raise Refused if one is not done or came from a lost run."""
         for parent in training.needs:
             if not self.record(parent.name):
                 said = f"{parent.slug}: is not done, and {training.slug} starts from it; lottery sweep does both"
@@ -66,14 +66,14 @@ class Runs:
         return self.before(training)
 
     def other(self, record: Mapping[str, Any]) -> str:
-        """The first training of whose other run a record is; empty: none."""
+        """Return the first training of which `record` came from another run than the one in the pool, or ""."""
         runs = record.get("runs") or {}
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
     def replaced(self, training: Task) -> str:
-        """The training that was replaced since it, or something it came from, was trained; empty: none."""
+        """Return the training that was replaced by another run after `training` or its ancestors used it, or ""."""
         waiting = [training]
-        while waiting:  # of a thousand rounds each comes from the one before
+        while waiting:  # no recursion: a chain may have a thousand rounds
             one = waiting[-1]
             if unknown := [need for need in one.needs if need.name not in self._replaced]:
                 waiting += unknown
@@ -85,7 +85,7 @@ class Runs:
         return self._replaced[training.name]
 
     def refuse_replaced(self, *trainings: Task) -> None:
-        """The first of these that came from a run that is no longer there."""
+        """Raise Refused if one of the trainings came from a run that is no longer in the pool."""
         for training in trainings:
             if not (parent := self.replaced(training)):
                 continue
@@ -93,13 +93,13 @@ class Runs:
                           "there; put that one back, or lottery tidy --replaced --delete and run again")  # fmt: skip
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """Return what result.json of a training says; None where it is not done."""
+        """Return the runs in result.json of a training, or None if it is not done."""
         if name not in self._records:
             self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
         return self._records[name]
 
     def recorded(self, name: str) -> dict[str, str]:
-        """Return the runs a training came from, as its result says or, where it is not finished, its beginning."""
+        """Return the runs a training came from, from its result or, before it is finished, from training.json."""
         begun = self.pool / "trainings" / name / "training.json"
         record = self.record(name) or files.read_json_if_there(begun, RUNS) or {}
         return record.get("runs") or {}

@@ -1,4 +1,4 @@
-"""Weights on disk, and the network that their file says they belong to."""
+"""Weights on disk, with the network that they belong to."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SHAPE = ("image_size", "channels", "classes")
 
 
 def attributes_of(network: Network, width: float) -> dict[str, Any]:
-    """Return the attributes of a snapshot or a mask that say which network it belongs to."""
+    """Return the attributes of a snapshot or mask file that say which network it belongs to."""
     return {"network": network.name, "width": width, **{key: getattr(network, key) for key in SHAPE}}
 
 
 def network_of(attributes: dict[str, Any]) -> Network:
-    """Return the network that a snapshot or a mask belongs to."""
+    """Return the network that a snapshot or mask belongs to, from the attributes of its file."""
     name, width, *shape = (attributes[key] for key in ("network", "width", *SHAPE))
     return build(str(name), width=width, **dict(zip(SHAPE, shape, strict=True)))
 
 
 def adopted_weights(path: Path, network: Network, seed: int) -> Weights:
-    """Return the weights in a file laid on a network that may have another number of classes.
+    """Return the weights in a file for a network that may have other classes.
 
-    Where it does, the classifier keeps its own initial weights of this seed. Raise Refused where anything else differs.
+    If it does, the classifier gets its initial weights of this seed. Raise Refused if anything else differs.
     """
     named = _arrays_in(path)
     try:
@@ -41,7 +41,7 @@ def adopted_weights(path: Path, network: Network, seed: int) -> Weights:
 
 
 def initial_weights(training: Training, network: Network) -> Weights:
-    """Return the weights a training starts from that starts from no other: those of model.weights, or random ones."""
+    """Return the initial weights of a training that starts from no other one: from model.weights, or random."""
     start, path = training.start, Path(training.model.weights).expanduser()
     if not start.given:
         return network.initial(start.seed or 0)
@@ -52,7 +52,7 @@ def initial_weights(training: Training, network: Network) -> Weights:
 
 
 def digest_of(path: Path) -> str:
-    """Return the digest of a file with weights. Raise Refused where there is none."""
+    """Return the digest of a weights file; raise Refused if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError as error:
@@ -61,7 +61,7 @@ def digest_of(path: Path) -> str:
 
 
 def _arrays_in(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by the names of a network's variables: a checkpoint, or an exported one."""
+    """Return the arrays of a weights file by name: a snapshot (.h5), or an export (.npz, .keras)."""
     if path.suffix == ".keras":
         import keras
 
@@ -80,7 +80,7 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:
-    """Return a checkpoint's network, weights and attributes."""
+    """Return network, weights and attributes of a snapshot file."""
     named, attributes = files.read_arrays(path)
     try:
         network = network_of(attributes)

@@ -1,4 +1,4 @@
-"""Where every training of an experiment stands, from its files alone."""
+"""The state of every training of an experiment, from its files alone."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from sweep.progress import duration
 
 @dataclass(frozen=True)
 class State:
-    """`waiting`, `begun` (not finished, and not known to run), `running`, `failed`, `done`, or `skipped`: a layer
-    is fully pruned, so it is not trained; on SLURM also `lost`: submitted, not finished, and no longer there."""
+    """The state of one training.
+
+    `waiting`, `begun` (not finished and not known to run), `running`, `failed`, `done` or `skipped` (a layer is fully
+    pruned); on SLURM also `lost` (submitted, not finished, and no longer in the queue).
+    """
 
     task: str
     state: str
-    epoch: int  # epochs of the schedule that are complete
-    note: str = ""  # of a failure: its reason; of a running task: where
-    top1: float | None = None  # of a finished training, on the test split
+    epoch: int  # number of completed epochs of the schedule
+    note: str = ""  # why it failed, or where it runs
+    top1: float | None = None  # test accuracy if it is done
     starts: int = 0
-    seconds_left: float | None = None  # of a begun training, at the speed it had
+    seconds_left: float | None = None  # of a begun training, at its speed so far
 
 
 def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State:
-    """`lacking`: points of a finished training whose weights are wanted and not there, so that it is trained again."""
+    """Return the state of a training. `lacking`: points of a finished one whose weights must be trained again."""
     task, epochs, folder = training.slug, training.recipe.epochs, home.folder(training)
     place = folder / AGAIN if lacking else folder
     begun = claim.read(place)
@@ -55,7 +58,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
 
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
-    """Return the state of every training, in the order of the plan; `lacking`: points that are missing, by name."""
+    """Return the state of every training, in the order of the plan; `lacking`: points with missing weights, by name."""
     there, lacking = folders(home), lacking or {}
     return [
         state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
@@ -64,7 +67,7 @@ def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> 
 
 
 def missing(home: Home) -> list[Task]:
-    """What is not done, and what is done but did not keep a point that others start from; in the order of the plan."""
+    """Return the trainings that are not done or lack weights that others need, in the order of the plan."""
     there, lacking = folders(home), home.missing_points()
     return [
         training
@@ -74,8 +77,7 @@ def missing(home: Home) -> list[Task]:
 
 
 def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> float:
-    """Return the epochs a missing training still needs. It continues from its checkpoint; a finished one that lacks
-    points is trained again up to the last of them."""
+    """Return the epochs a missing training still needs; with `lacking`, up to the last of these points."""
     folder, until = home.folder(training), float(training.recipe.epochs)
     begins = until - training.epochs
     if lacking:
@@ -86,15 +88,15 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
 
 
 def folders(home: Home) -> set[str]:
-    """One look at the pool, instead of one for each of thousands of trainings."""
+    """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
     pool = home.pool / "trainings"
     return {path.name for path in pool.iterdir()} if pool.is_dir() else set()
 
 
 def epoch_seconds(home: Home) -> float | None:
-    """Median time of an epoch of the dense runs, evaluation included; of n trainings on a GPU each takes 1/n of it.
+    """Return the median seconds of a dense run's epoch, with evaluation, divided by the trainings on its GPU.
 
-    None before it was measured.
+    None before an epoch was measured.
     """
     lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
     return median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines) if lines else None
@@ -105,10 +107,10 @@ def _seconds(line: dict[str, Any]) -> float:
 
 
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
-    """Return the time of each ticket and control, predicted from the dense run's epochs on as many devices as that had.
+    """Return the predicted time of each ticket and control, on as many devices as the dense run had.
 
-    With `devices`, of jobs of their own on so many devices: scaled, and with the time that a start takes. None before
-    an epoch was measured.
+    With `devices`: as jobs of their own on so many devices, scaled and with start-up time. None before an epoch was
+    measured.
     """
     each, start = epoch_seconds(home), 0.0
     if each is None:
@@ -119,7 +121,7 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
 
 
 def start_seconds(home: Home) -> float:
-    """Return the median time that the finished dense runs took before their first step; 0 where none says it."""
+    """Return the median time that finished dense runs took before their first step; 0 if unknown."""
     return median([each["start_seconds"] for each in _dense_results(home) if each.get("start_seconds")] or [0.0])
 
 
@@ -134,7 +136,7 @@ def _dense_devices(home: Home) -> int:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What finished tickets and controls took, and what the dense run's epochs had predicted for them."""
+    """Device-seconds of finished tickets and controls: taken, and predicted from the dense run's epochs."""
 
     trainings: int
     took: float
@@ -152,7 +154,7 @@ class Forecast:
 
 
 def forecast(home: Home) -> Forecast | None:
-    """Return predicted and real times of finished trainings on as many devices as the dense run; None without any."""
+    """Return predicted and real times of finished trainings on as many devices as the dense run, or None."""
     predicted, there, devices = predicted_seconds(home) or {}, folders(home), _dense_devices(home)
     pairs = []
     for training in home.graph:
@@ -165,10 +167,10 @@ def forecast(home: Home) -> Forecast | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of an experiment's trainings, and at a price per hour their cost."""
+    """Device-hours of an experiment's trainings, and their cost at a price per hour."""
 
     spent: float
-    to_come: float | None  # None before the dense run was measured
+    to_come: float | None  # None before a dense run was measured
     price: float
 
     def __str__(self) -> str:
@@ -182,22 +184,24 @@ class Cost:
 
 
 def device_seconds(result: dict[str, Any]) -> float:
-    """Return the device-seconds of a training; of a shared GPU its share, or an equal part if that was not measured."""
+    """Return the device-seconds of a training; on a shared GPU, its measured share or else an equal one."""
     share = result["devices"] / result.get("trainings_per_gpu", 1)
     return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
 
 
 @dataclass
 class _Tally:
-    """Device-hours of finished trainings, and the epochs that took them."""
+    """Device-hours and epochs of finished trainings."""
 
     hours: float = 0.0
     epochs: float = 0.0
 
 
 def cost_of(home: Home) -> Cost:
-    """What the finished trainings took, and what the missing ones are predicted to take: an epoch as much as those of
-    the finished tickets and controls, or before there are any as those of the dense runs."""
+    """Return what finished trainings took and what missing ones are predicted to take, in device-hours.
+
+    An epoch counts as long as those of finished tickets and controls or, if there are none, of the dense runs.
+    """
     left, there, lacking = 0.0, folders(home), home.missing_points()
     dense, others = _Tally(), _Tally()
     for training in home.graph:

@@ -2,10 +2,10 @@
 
     Training  = model, data, recipe, seed, start, begin, rates, mask
     start     = initialization(seed) | the weights of another training at a point
-    begin     = the point of the schedule it takes up
-    Mask      = method (score, allocation, point), level, of which training, within which earlier mask, arrangement
+    begin     = the point of the schedule where it starts
+    Mask      = method (score, allocation, point), level, training it is found in, earlier mask, arrangement
     Line      = two trainings, and the straight line between their final weights
-    Task      = Training | Line, what stands in the graph of an experiment
+    Task      = Training | Line, a node of an experiment's graph
 
 Equal values have equal names, whichever experiment asks for them; so they share a folder and are trained once.
 """
@@ -26,12 +26,12 @@ from sweep.experiment.controls import Arrangement
 from sweep.experiment.point import BEGINNING, END, Point
 from sweep.pruning.masks import Level
 
-DIGITS = 10  # of the hash in a name: 40 bits, so that a pool of a million trainings meets itself once in two
+DIGITS = 10  # of the hash in a name: 40 bits, so two of a million trainings collide with probability 0.4
 
 
 @dataclass(frozen=True, eq=False)
 class _Value(ABC):
-    """Compared by what it says. A chain of rounds holds its ancestors many times over, so never field by field."""
+    """A value compared by its digest, not by its fields: a chain of rounds holds its ancestors many times over."""
 
     @cached_property
     def digest(self) -> str:
@@ -40,16 +40,16 @@ class _Value(ABC):
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """What decides its numbers; of what it comes from, the digest."""
+        """Return everything that decides the value's numbers, with the digests of what it comes from."""
 
     @property
     @abstractmethod
     def slug(self) -> str:
-        """A readable word for it."""
+        """Return a readable name."""
 
     @property
     def stem(self) -> str:
-        """The readable part of its name in the pool, the same in all experiments."""
+        """Return the readable part of the name in the pool, the same in all experiments."""
         return self.slug
 
     @cached_property
@@ -67,35 +67,35 @@ class _Value(ABC):
 
 
 class _Task(_Value):
-    """What stands in the graph: a training, or the line between two."""
+    """A node of the graph: a training, or the line between two."""
 
     @property
     @abstractmethod
     def uses(self) -> tuple[tuple[Training, Point], ...]:
-        """The weights it needs of other trainings."""
+        """Return the weights (training, point) of other trainings that the task needs."""
 
     @cached_property
     def needs(self) -> tuple[Training, ...]:
-        """The trainings that must be done before it."""
+        """Return the trainings that must be done before this task."""
         return tuple({one.name: one for one, _ in self.uses}.values())
 
     @cached_property
     def generation(self) -> int:
-        """How many trainings must come before it, one after the other."""
+        """Return the stage: how many trainings must be done before this task, one after the other."""
         return 1 + max((one.generation for one in self.needs), default=-1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Start(_Value):
-    """Where the weights come from: an initialization, or another training."""
+    """The origin of a training's weights: an initialization, or another training at a point."""
 
     seed: int | None = None
     of: Training | None = None
     at: Point = END
     keeps: Literal["", "signs", "magnitudes"] = (
-        ""  # of the kernels; the rest of each number from another initialization
+        ""  # what kernels keep; the other part of each number is from another initialization
     )
-    other: int | None = None  # seed of that
+    other: int | None = None  # seed of the other initialization
     given: str = ""  # digest of the file that model.weights names; empty: a random initialization
 
     def described(self) -> dict[str, Any]:
@@ -110,12 +110,12 @@ class Start(_Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask(_Value):
-    """Which weights stay: those scored highest in the weights of a training at a point."""
+    """The weights that are kept: those with the highest scores in the weights of a training at a point."""
 
     level: Level
     of: Training
     method: Method = Method()
-    within: Mask | None = None  # of iterative pruning: the mask of the round before
+    within: Mask | None = None  # the mask of the round before, in iterative pruning
     arrangement: Arrangement = "found"
 
     def described(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Mask(_Value):
         out = {"level": str(self.level), "of": self.of.digest, "at": str(method.at), "allocation": method.allocation}
         out |= {"score": method.score} if method.score != "magnitude" else {}
         out |= {"within": self.within.digest} if self.within else {}
-        # an earlier version took the smallest away there too, and kept that under the name without this
+        # an earlier version pruned the smallest weights here too; its masks have the name without this
         out |= {"takes": "largest"} if self.arrangement == "inverted" and self.level.kind == "threshold" else {}
         return out | ({"arrangement": self.arrangement} if self.arrangement != "found" else {})
 
@@ -135,22 +135,22 @@ class Mask(_Value):
 
     @cached_property
     def as_made(self) -> Mask:
-        """The mask that lies in a file: before its positions were drawn anew."""
+        """Return the mask that is stored in a file: before positions are drawn anew."""
         return self.of_ticket if self.arrangement in ("shuffled", "random") else self
 
     @cached_property
     def of_ticket(self) -> Mask:
-        """The mask of the ticket that a control belongs to."""
+        """Return the mask of the ticket that a control belongs to."""
         return replace(self, arrangement="found")
 
     @cached_property
     def round(self) -> int:
-        """The round of iterative pruning, counted from 1."""
+        """Return the round of iterative pruning, from 1."""
         return 1 + (self.within.round if self.within else 0)
 
     @property
     def at_start(self) -> bool:
-        """Found in an initialization: no training must come before it."""
+        """Whether the mask is found in an initialization, so that no training must be done before."""
         return self.method.at == BEGINNING and self.of.start.of is None
 
 
@@ -161,14 +161,14 @@ class Training(_Task):
     model: Model
     data: Data
     recipe: Recipe
-    seed: int  # of data order and augmentation
+    seed: int  # seed of data order and augmentation
     start: Start
     begin: Point = BEGINNING
     mask: Mask | None = None
     rates: Literal["schedule", "last"] = "schedule"  # last: the schedule's last rate throughout
-    # dense, ticket, lr_rewind, finetune, child or a control: a word of its name that decides no number. Equal values
-    # must be given equal kinds, which sweep.graph.plan does; but a dense run on the data of `transfer` is a source in
-    # that experiment and dense in one on this data, and both share its folder.
+    # dense, ticket, lr_rewind, finetune, child or a control: part of the name, but it decides no number. Equal values
+    # must have equal kinds, which sweep.graph.plan ensures; but a dense run on the data of `transfer` is `source` in
+    # that experiment and `dense` in one on these data, and both share its folder.
     kind: str = "dense"
 
     def described(self) -> dict[str, Any]:
@@ -183,14 +183,14 @@ class Training(_Task):
 
     @cached_property
     def origin(self) -> int:
-        """The seed of the dense run it belongs to: its own, but for children with a data order of their own."""
+        """Return the seed of the dense run that the training belongs to; its own seed may be another data order's."""
         if self.mask:
             return self.mask.of.origin
         return self.start.of.origin if self.start.of else int(self.start.seed or 0)
 
     @cached_property
     def slug(self) -> str:
-        """Readable, and unique within an experiment. `repr` of a level keeps every digit."""
+        """Return a readable name that is unique within an experiment. `repr` of a level keeps every digit."""
         first = f"{self.kind}{_child(self)}" if self.kind == "child" else self.kind
         begin = f"-k{self.rewound}" if not self.dense else ""
         return "-".join([first, *_of_mask(self)]) + f"{begin}-seed{self.origin}"
@@ -201,7 +201,7 @@ class Training(_Task):
 
     @property
     def dense(self) -> bool:
-        """Whether nothing is pruned and nothing came before: a dense run, on the experiment's data or a source's."""
+        """Whether it is a dense run, on the experiment's data or on the source's."""
         return self.kind in ("dense", "source")
 
     @property
@@ -211,30 +211,29 @@ class Training(_Task):
 
     @property
     def rewound(self) -> Point:
-        """The point its weights were rewound to: the schedule goes on from there, but begins anew on other data."""
+        """Return the point its weights were rewound to: there its schedule starts, except on other data."""
         return self.start.at if self.transferred and self.start.of else self.begin
 
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
-        """The weights of other trainings that it begins with."""
+        """Return the weights (training, point) of other trainings that it starts from."""
         return ((self.start.of, self.start.at),) if self.start.of else ()
 
     @cached_property
     def uses(self) -> tuple[tuple[Training, Point], ...]:
-        """The weights it needs of other trainings: these, and those its mask is found in."""
+        """Return the weights (training, point) of others that it needs: its start, and those its mask is found in."""
         found = ((self.mask.of, self.mask.method.at),) if self.mask and not self.mask.at_start else ()
         return self.starts + found
 
     @property
     def epochs(self) -> float:
-        """How much of the schedule it trains; a point given in steps counts as the beginning of an epoch."""
+        """Return the number of epochs it trains; a starting point in steps counts as 0 epochs."""
         return self.recipe.epochs - (self.begin.count if self.begin.unit == "ep" else 0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Line(_Task):
-    """Nothing is trained: two trainings from one point, which saw their data in another order, and the error along the
-    straight line between their final weights. Both ends have all in common but the seed of their data order."""
+    """The line between the final weights of two trainings that differ only in data order. Nothing is trained."""
 
     one: Training
     other: Training
@@ -280,7 +279,7 @@ class Line(_Task):
 
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
-        """The weights between which the line lies."""
+        """Return the two ends of the line."""
         return (self.one, END), (self.other, END)
 
     uses = starts
@@ -290,13 +289,13 @@ Task = Training | Line
 
 
 def _of_mask(training: Task) -> list[str]:
-    """The words for a mask in the name of a training: method, level, round, and whose mask where that is not plain."""
+    """Return the words for a mask in a training's name: method, level, round and, if not obvious, its training."""
     mask = training.mask
     if mask is None:
         return []
     words = [f"{mask.method.slug}{mask.level}"]
     if mask.within:
-        # the mask of a chain depends on how that was trained
+        # in a chain, the mask depends on how the rounds before were trained
         of = [mask.of.kind] if mask.of.kind not in ("ticket", training.kind) else []
         of += [str(mask.of.begin)] if mask.of.begin != training.begin else []
         words += [f"r{mask.round}", *of]
@@ -308,7 +307,7 @@ def _child(training: Training) -> int:
 
 
 def derived_seed(seed: int, purpose: int) -> int:
-    """A seed that no seed of a sweep is: of a fresh initialization (1), of the data order of two children (2, 3)."""
+    """Return a seed derived from `seed`: for a fresh initialization (1), or for two other data orders (2, 3)."""
     return int(np.random.SeedSequence([seed, purpose]).generate_state(1)[0])
 
 

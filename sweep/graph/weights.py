@@ -1,4 +1,4 @@
-"""The weights of a training at a point, in numbers."""
+"""Statistics of the weights of a training at a point."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Table = dict[str, dict[str, float]]
 def weight_statistics(
     home: Home, training: Task, per_kernel: bool = False, at: Point = END, quantiles: Sequence[float] = QUANTILES
 ) -> Table:
-    """Return statistics of the prunable weights and of all numbers, signed and as magnitudes; of kernels on request.
+    """Return statistics of the prunable weights, of all numbers and, with `per_kernel`, of each kernel.
 
-    Quantiles of the magnitudes of the prunable ones are pruning thresholds.
+    Rows "|…|" are of magnitudes: quantiles of "|prunable|" are the pruning thresholds.
     """
     network, weights, _ = weights_at(home, training, at)
     parts = {"prunable": weights.kernels, "all": np.concatenate(weights)}

@@ -29,9 +29,7 @@ def _output_pixels(network: Network) -> np.ndarray:
 
 
 def stored_bytes(mask: np.ndarray | None, network: Network) -> int:
-    """Return the bytes of a network as float32: kept weights, all that is never pruned, one bit per weight for the
-    mask.
-    """
+    """Return the bytes of a network as float32: kept weights, all never pruned, and a mask of one bit per weight."""
     if mask is None:
         return 4 * network.parameters
     return 4 * (network.parameters - mask.size + int(mask.sum())) + -(-mask.size // 8)
