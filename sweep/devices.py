@@ -1,8 +1,8 @@
-"""Which devices a training runs on, as a `tf.distribute` strategy.
+"""The devices of a training, as a `tf.distribute` strategy.
 
-On CPU every operation runs on one thread and independent operations run beside each other. Splitting one operation
-over threads changes its rounding with the number of threads; this way the bits do not depend on the machine's cores,
-at the same speed (width 0.35, 8 px, batch 64 on 2 cores: 60 ms a step, against 63 ms with two threads per operation).
+On CPU every operation runs on one thread, and independent operations run in parallel. Splitting one operation over
+threads would make its rounding depend on their number; this way the bits do not depend on the machine's cores, at the
+same speed (width 0.35, 8 px, batch 64 on 2 cores: 60 ms a step, against 63 ms with two threads per operation).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sweep.errors import Refused
 from sweep.hardware import gpu_name
 from sweep.progress import console
 
-LOGICAL_GPU_MIB = 8192  # parts of one GPU, for tests of several replicas, must say how much they take
+LOGICAL_GPU_MIB = 8192  # memory of a logical part of a GPU, for tests with several replicas
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Devices:
     strategy: Any  # tf.distribute.Strategy
     replicas: int
     kind: str  # "GPU" or "CPU"
-    nccl: bool = False  # it wants one device per GPU; elsewhere sums are made on one device and handed round
-    sharing: int = 1  # trainings that have each of these devices at the same time
+    nccl: bool = False  # needs one device per GPU; without it one device sums for all
+    sharing: int = 1  # trainings on each device at the same time
 
     @property
     def cores(self) -> int:
-        """Cores of the CPU that a training may use; 0 on GPUs."""
+        """Return the CPU cores that a training may use; 0 on GPUs."""
         return int(tf.config.threading.get_inter_op_parallelism_threads()) if self.kind == "CPU" else 0
 
     def __str__(self) -> str:
@@ -41,9 +41,9 @@ _prepared: dict[int, Devices] = {}  # TensorFlow's devices can be set up once pe
 
 
 def prepare(count: int = 0, threads: int = 0) -> Devices:
-    """`count` devices: 0 = all visible GPUs, or one CPU. More than there are become logical devices of the first.
+    """Return `count` devices; 0 = all visible GPUs, or one CPU. If there are fewer, the first one is split.
 
-    `threads`: operations run side by side on a CPU; 0 = its cores. It changes the speed, never the result.
+    `threads`: operations that run in parallel on a CPU; 0 = its cores. It changes the speed, never the result.
     """
     if count not in _prepared:
         if _prepared:
@@ -53,7 +53,7 @@ def prepare(count: int = 0, threads: int = 0) -> Devices:
 
 
 def _set_up(count: int, threads: int) -> Devices:
-    tf.get_logger().setLevel("ERROR")  # it warns of new programs being traced, which is what a search needs
+    tf.get_logger().setLevel("ERROR")  # no warnings about retracing: a search traces many programs
     gpus = tf.config.list_physical_devices("GPU")
     kind = "GPU" if gpus else "CPU"
     if not gpus and gpu_name():
@@ -76,7 +76,7 @@ def _set_up(count: int, threads: int) -> Devices:
 
 
 def first(devices: Devices, count: int) -> Devices:
-    """The first `count` of them."""
+    """Return the first `count` of the devices."""
     return _over(count, devices.kind, devices.nccl) if count < devices.replicas else devices
 
 

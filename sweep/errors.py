@@ -1,4 +1,4 @@
-"""What ends a command with one clear line instead of a traceback."""
+"""Exceptions that end a command with one clear line instead of a traceback, and the parts of such lines."""
 
 import difflib
 import reprlib
@@ -11,7 +11,7 @@ _BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxstring, _BRIEFLY.maxother, _BRI
 
 
 def brief(value: Any) -> str:
-    """A value for the line that refuses it: cut short before it is made."""
+    """Return a short representation of a value for an error message."""
     return cut(_BRIEFLY.repr(value))
 
 
@@ -20,12 +20,12 @@ def cut(text: str, most: int = 120) -> str:
 
 
 def some(names: list[str]) -> str:
-    """Return as many names as fit in a line."""
+    """Return names separated by commas, shortened if there are more than 12."""
     return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` for a word that is like a known one, or else what there is."""
+    """Return `; did you mean …?` if the word is like a known one, else the known ones."""
     known = list(known)
     if not known:
         return ""
@@ -34,32 +34,31 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class Refused(Exception):
-    """Input that cannot be used. The text says what, where, and what would be right, in a line for each mistake. Exit
-    status 2."""
+    """Input that cannot be used. The text says what, where and what would be right, per mistake. Exit status 2."""
 
 
 class Diverged(Exception):
-    """The loss of a training stopped being a number. The training fails; the others go on."""
+    """The loss of a training is not finite any more. The training fails; others continue."""
 
 
 class Stuck(Exception):
-    """A task was begun too often without getting further. It fails; the others go on."""
+    """A task was started too often without progress. It fails; others continue."""
 
 
 class Interrupted(Exception):
-    """A stop was asked for; the training was saved and can be continued."""
+    """A stop was requested; the training was saved and can be continued."""
 
 
 class Superseded(Interrupted):
-    """The training was begun again elsewhere in the meantime; this process leaves it alone."""
+    """Another process has taken over the training; this one leaves it alone."""
 
 
 class Busy(Exception):
-    """Another process trains this now."""
+    """Another process is training this now."""
 
 
 def command(*words: object) -> str:
-    """Return a `lottery` command as a shell reads it, so that a person can paste it whatever a folder is called.
+    """Return a `lottery` command quoted for a shell, so that it can be pasted.
 
     >>> command("status", "a $(b)", "--watch")
     "lottery status 'a $(b)' --watch"

@@ -1,7 +1,7 @@
-"""How files are read and written.
+"""Reading and writing of files.
 
-A file exists only complete: it is written beside its place, flushed to the disk and renamed. One HDF5 file per
-snapshot, because appending to a shared one did not survive kill -9.
+A file is always complete: it is written under a temporary name, flushed to the disk and renamed. Each snapshot has its
+own HDF5 file, because appending to a shared one did not survive kill -9.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from models import Network, Weights
 from sweep.errors import Refused
 
 CHECKSUM = "checksum"
-FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or one's share of it
-UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # now, or by this user; the file may be whole
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk is full, or the user's quota
+UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # not readable now; the file may be undamaged
 
 
 @contextmanager
 def replacing(path: Path, first: bool = False) -> Iterator[Path]:
-    """Gives a path beside `path` to write to; what is there at the end becomes `path`, in one step.
+    """Yield a temporary path to write to; at the end it is renamed to `path` in one step.
 
-    `first`: unless another process was first, whose file stays.
+    `first`: if another process has written `path` meanwhile, keep that file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # unique: processes of several machines may write the same file
@@ -52,7 +52,7 @@ def replacing(path: Path, first: bool = False) -> Iterator[Path]:
 
 
 def _linked(beside: Path, path: Path) -> bool:
-    """Give a file its name, unless another process was first. Return whether this file system has links."""
+    """Link `beside` to `path` unless that exists; return False if the file system has no links."""
     try:
         os.link(beside, path)
     except OSError as error:
@@ -61,7 +61,7 @@ def _linked(beside: Path, path: Path) -> bool:
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """Return an error of a full disk with the file: the system does not say it, and HDF5 in a page of its own words."""
+    """Return an error of a full disk with the name of the file, which the system and HDF5 leave out."""
     return OSError(error.errno, os.strerror(error.errno), str(path)) if error.errno in FULL else error
 
 
@@ -76,28 +76,27 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON object or a record, sealed by a checksum of its content: a changed digit is then noticed when it is
-    read."""
+    """Write a JSON object or dataclass with a checksum of its content, which is verified when it is read."""
     write_text(path, json.dumps(sealed(value), indent=1) + "\n")
 
 
 def sealed(value: Any) -> dict[str, Any]:
-    """Return a JSON object, or a record as one, with its checksum as the last key."""
+    """Return a JSON object, or a dataclass as one, with its checksum as the last key."""
     value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    plain: dict[str, Any] = json.loads(json.dumps(value))  # as it will be read: keys are text, tuples are lists
-    plain.pop(CHECKSUM, None)  # of what was there before
+    plain: dict[str, Any] = json.loads(json.dumps(value))  # as it will be read: text keys, lists for tuples
+    plain.pop(CHECKSUM, None)  # an older one
     return plain | {CHECKSUM: seal_of(plain)}
 
 
 def seal_of(value: Mapping[str, Any]) -> str:
-    """Return the checksum of a JSON object, whatever the order of its keys."""
+    """Return the checksum of a JSON object, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def unsealed(found: Any, path: Path, mend: str) -> Any:
-    """Return a JSON object without its checksum; raise Refused where it was changed.
+    """Return a JSON object without its checksum; raise Refused if it was changed.
 
-    Versions before 0.3 wrote no checksum; a result of a later one that lacks it was changed.
+    Versions before 0.3 wrote no checksum; a result of a later version without one was changed.
     """
     if not isinstance(found, dict):
         return found
@@ -107,8 +106,8 @@ def unsealed(found: Any, path: Path, mend: str) -> Any:
     return found
 
 
-# Of JSON: keys that must be there (with ?: may be), each with a type or a shape of its own. A number is a finite one,
-# but where its types are given as (int, float).
+# The expected keys of a JSON object (with ?: optional), each with a type or a nested shape. Numbers must be finite,
+# unless the type is (int, float).
 Shape = dict[str, Any]
 COUNT, SHARE = "a number above 0", "a number from 0 to 1"
 NAMES: dict[Any, str] = {str: "text", list: "a list", tuple: "a list", dict: "an object", int: "a whole number",
@@ -117,7 +116,7 @@ MEND = "bring it back from a copy, or delete it and run again"
 
 
 def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
-    """Return a JSON object; raise Refused where it was changed since it was written, or is not of this shape."""
+    """Return a JSON object; raise Refused if it was changed since it was written, or does not have this shape."""
     try:
         found = json.loads(path.read_text())
     except (ValueError, RecursionError):
@@ -126,7 +125,7 @@ def read_json(path: Path, shape: Shape | None = None) -> dict[str, Any]:
 
 
 def read_json_if_there(path: Path, shape: Shape | None = None) -> dict[str, Any] | None:
-    """Return a JSON object, or None where there is no such file: others may remove it while it is looked for."""
+    """Return a JSON object, or None if the file does not exist, also if it is removed meanwhile."""
     try:
         return read_json(path, shape)
     except (FileNotFoundError, NotADirectoryError):
@@ -137,15 +136,15 @@ Record = TypeVar("Record")
 
 
 def read(path: Path, record: type[Record]) -> Record | None:
-    """Return the record in a JSON file, an instance of this dataclass; None where there is no such file."""
+    """Return the dataclass instance in a JSON file, or None if the file does not exist."""
     found = read_json_if_there(path)
     return None if found is None else as_record(found, record, path)
 
 
 def as_record(found: Any, record: type[Record], path: Path) -> Record:
-    """Return a JSON object as a dataclass, whose annotations are its shape; raise Refused where it is of another.
+    """Return a JSON object as a dataclass; raise Refused if it does not fit the annotations.
 
-    A field that the object lacks has its default; keys that are no field (a later version) are left out.
+    Missing fields have their defaults; unknown keys (of a later version) are ignored.
     """
     kind: Any = record
     checked(found, _shape_of(kind), path)
@@ -155,13 +154,13 @@ def as_record(found: Any, record: type[Record], path: Path) -> Record:
 
 @cache
 def _shape_of(record: Any) -> Shape:
-    """Return the shape that the annotations of a dataclass ask for."""
+    """Return the shape of JSON that the annotations of a dataclass describe."""
     hints = get_type_hints(record)
     return {one.name + "?" * (one.default is not MISSING): hints[one.name] for one in fields(record)}
 
 
 def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str, Any]:
-    """JSON that can be read may still lack what this version needs; more than that is left alone."""
+    """Return `found` if it has the expected keys and types, else raise Refused; other keys are ignored."""
     if not isinstance(found, dict):
         raise Refused(f"{path}: {within or 'what is in it'} is no JSON object; damaged: delete it and run again")
     for name, kind in shape.items():
@@ -181,7 +180,7 @@ def checked(found: Any, shape: Shape, path: Path, within: str = "") -> dict[str,
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind. Nothing that is written here is as large as 1e15, or true in place of a number."""
+    """Whether a value has a type. Numbers must be below 1e15 in magnitude; booleans are not numbers."""
     if kind in (int, float, COUNT, SHARE):
         least, most = {COUNT: (1e-15, 1e15), SHARE: (0, 1)}.get(kind, (-1e15, 1e15))
         types = int if kind is int else int | float
@@ -194,9 +193,9 @@ def _fits(value: Any, kind: Any) -> bool:
 def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any], first: bool = False
 ) -> None:
-    """Write arrays to HDF5 with a checksum: a disk or a copy that changes a byte would train to another number, unseen.
+    """Write arrays and attributes to an HDF5 file with a checksum, so that damage is found when it is read.
 
-    Made in memory first: where the disk is full, HDF5 ends the process with a segmentation fault.
+    It is made in memory first: on a full disk, HDF5 ends the process with a segmentation fault.
     """
     with h5py.File(path.name, "w", driver="core", backing_store=False) as f:
         for name, array in arrays.items():
@@ -209,7 +208,7 @@ def write_arrays(
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the checksum of names, shapes, types and bytes, in any order of the names."""
+    """Return a checksum of names, shapes, types and bytes, independent of the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -218,7 +217,7 @@ def checksum(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """All arrays and attributes of one HDF5 file."""
+    """Return all arrays and attributes of an HDF5 file; raise Refused if it is damaged."""
     arrays: dict[str, np.ndarray] = {}
 
     def collect(name: str, item: Any) -> None:
@@ -235,7 +234,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
-    """The attributes alone."""
+    """Return the attributes of an HDF5 file, without reading its arrays."""
     with _opened(path) as f:
         return {name: value for name, value in _attributes(f).items() if name != CHECKSUM}
 
@@ -247,7 +246,7 @@ def _opened(path: Path) -> Iterator[Any]:
             yield f
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; lottery sweep writes it, with all else that is missing") from None
-    except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # h5py's ways to say: damaged
+    except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # what h5py raises for a damaged file
         if isinstance(error, OSError) and error.errno in UNREADABLE:
             raise Refused(f"{path}: {os.strerror(error.errno)}; expected a file that can be read") from None
         reason = " ".join(str(error).split())
@@ -279,7 +278,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_lines(path: Path, shape: Shape | None = None, mend: str = MEND) -> list[dict[str, Any]]:
-    """Lines of JSON, without a last one that was cut off while being written."""
+    """Return the JSON objects in a file, one per line, without an incomplete last line."""
     try:
         whole, _, _ = path.read_text().rpartition("\n")
         lines = (unsealed(json.loads(line), path, mend) for line in whole.split("\n") if line)
@@ -295,8 +294,7 @@ def append_metrics(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def append_line(path: Path, line: Any) -> None:
-    """Add an object or a record as a line of JSON with its checksum; it is on the disk when this returns. A last line
-    that was cut off goes."""
+    """Append a JSON object or dataclass as a line with a checksum, and flush it; an incomplete last line is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "a+b") as f:
@@ -311,7 +309,7 @@ def append_line(path: Path, line: Any) -> None:
 
 
 def trim_metrics(folder: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop lines of epochs that a resumed training is about to repeat."""
+    """Remove the lines of epochs that a resumed training will repeat."""
     lines = read_metrics(folder)
     path = folder / "metrics.jsonl"
     if path.exists():

@@ -1,7 +1,7 @@
-"""TensorFlow is loaded without its greetings, which it writes before its own log level counts.
+"""Loading of TensorFlow without the messages it prints before its log level takes effect.
 
-On x86 these are lines on oneDNN and on missing CUDA drivers, twice in every process, in the middle of a progress bar.
-Whatever else is written to standard error meanwhile comes out when TensorFlow is loaded.
+On x86 these are lines about oneDNN and missing CUDA drivers, twice per process, in the middle of a progress bar.
+Everything else that is written to standard error meanwhile is printed when TensorFlow is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GREETING = re.compile(rb"[IWE]0000 |WARNING: All log messages before absl::Initi
 
 
 class Quietly(MetaPathFinder):
-    """Find TensorFlow once, for whichever module imports it first."""
+    """An import hook that loads TensorFlow quietly, whichever module imports it first."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         if name != "tensorflow":
@@ -40,7 +40,7 @@ class Quietly(MetaPathFinder):
 
 @contextmanager
 def without_greetings() -> Iterator[None]:
-    """Hold back what is written to standard error, then write what is no greeting."""
+    """Hold back standard error, then write it without TensorFlow's greetings."""
     with os.fdopen(os.dup(2), "wb") as terminal, os.fdopen(os.memfd_create("standard error"), "rb") as said:
         os.dup2(said.fileno(), 2)
         try:

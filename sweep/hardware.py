@@ -10,11 +10,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-UNKNOWN = "not installed"  # the version of what is not
+UNKNOWN = "not installed"  # in place of a version
 
 
 def hardware() -> str:
-    """
+    """Return the name of the GPU, or the number and kind of CPU cores.
+
     >>> hardware() != ""
     True
     """
@@ -22,12 +23,12 @@ def hardware() -> str:
 
 
 def gpu_name() -> str:
-    """Return the first visible GPU as its driver calls it; empty where there is none."""
+    """Return the driver's name of the first visible GPU, or ""."""
     return _asked("name").partition("\n")[0].strip()
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name for name in chosen.split(",") if name not in ("", "-1")]
@@ -35,14 +36,14 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_ids() -> list[str]:
-    """Return the UUIDs of the GPUs this process may use: inside a job each is number 0."""
+    """Return the UUIDs of the GPUs this process may use: numbers start at 0 in every job."""
     names = visible_gpus()
     known = [line.strip() for line in _asked("uuid").splitlines()] if names else []
     return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in map(str.strip, names)]
 
 
 def circumstances() -> dict[str, str]:
-    """When and on what a result was obtained."""
+    """Return date, hardware and software versions, which are written with every result."""
     return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "hardware": hardware(),
             "driver": _asked("driver_version").partition("\n")[0].strip(), "tensorflow": version_of("tensorflow"),
             "version": version_of("lottery-sweep"), "commit": commit()}  # fmt: skip
@@ -50,7 +51,7 @@ def circumstances() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Return the commit of this checkout, `-dirty` where it was changed; of a copy, what its file COMMIT says."""
+    """Return the commit of this checkout, with `-dirty` if it was changed; for a copy, the text of its file COMMIT."""
     here = Path(__file__).parents[1]
     if not (here / ".git").exists():
         noted = here / "COMMIT"
@@ -59,7 +60,7 @@ def commit() -> str:
 
 
 def version_of(package: str) -> str:
-    """Return the version of a package; a result does not fail because the code was only copied somewhere."""
+    """Return the version of a package, or UNKNOWN, so that code that was only copied works too."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -67,7 +68,7 @@ def version_of(package: str) -> str:
 
 
 def _asked(field: str) -> str:
-    """What the driver says of every GPU, a line each; empty where there is none."""
+    """Return a field of every GPU from its driver, a line each; "" without a GPU."""
     return _driver(field, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -77,7 +78,7 @@ def _driver(field: str, visible: str | None) -> str:
 
 
 def _said_by(*words: str) -> str:
-    """Return what a program prints; nothing where it is not there, fails or does not answer."""
+    """Return the output of a program; "" if it does not exist, fails or hangs."""
     try:
         asked = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
     except (FileNotFoundError, subprocess.TimeoutExpired):

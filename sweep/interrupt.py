@@ -1,4 +1,4 @@
-"""Being asked to stop: the training finishes its current steps, saves itself and ends."""
+"""Requests to stop: the training finishes its current steps, saves itself and ends."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from types import FrameType
 
 
 class Stop:
-    """Whether a stop was asked for."""
+    """A flag: whether a stop was requested."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:  # a person asks again: at once; the last checkpoint is on disk
+        if self.requested and number == signal.SIGINT:  # second Ctrl-C: at once; a checkpoint is on disk
             raise KeyboardInterrupt
         self.requested = True
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP ask the training to stop instead of killing it in the middle of a step.
+    """Turn Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP into a request to stop, instead of dying in the middle of a step.
 
-    SIGUSR1 is a batch system's warning that the time is nearly up, SIGHUP a terminal that was closed.
+    SIGUSR1 is a batch system's warning that the time limit is near, SIGHUP a terminal that was closed.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals
         return
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it stays ignored
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, stop.request) for number in numbers}
     try:

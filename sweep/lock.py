@@ -1,7 +1,7 @@
-"""One process at a time, on a file system that may not know flock (some of a cluster's do not).
+"""Locks between processes, also on file systems without flock (some of a cluster's).
 
-filelock 4.2.10 was measured and frees no dead holder's lock there: its SoftFileLock none of another host, and neither
-that nor its SoftFileLease any where two names cannot be exchanged, as on NFS (0 of 8 freed within 20 s).
+filelock 4.2.10 was measured there: its SoftFileLock never frees the lock of a dead process on another host, and neither
+it nor its SoftFileLease frees any where two names cannot be exchanged, as on NFS (0 of 8 freed within 20 s).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 PAUSE_SECONDS = 0.1
 BEAT_SECONDS = 5.0
-STALE_SECONDS = 120.0  # without a beat; file systems of clusters show a change up to a minute late
-FREE = ".free"  # hidden: what is not would travel with the results
+STALE_SECONDS = 120.0  # since the last touch; file systems of clusters may show a change a minute late
+FREE = ".free"  # hidden, so that it is not copied with the results
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """While it lasts, no other process is inside with the same path."""
+    """Hold the lock `path`, so that only one process at a time runs the body; wait for it if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as f:
         try:
-            fcntl.flock(f, fcntl.LOCK_EX)  # freed by the system if its holder dies
+            fcntl.flock(f, fcntl.LOCK_EX)  # the system frees it if the process dies
         except OSError as error:
             if error.errno not in UNKNOWN:
                 raise
@@ -42,11 +42,11 @@ def alone(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _holding(folder: Path) -> Iterator[None]:
-    """Hold the token in `folder`, a file whose name says who has it: `.free`, or a word that is never used again.
+    """Hold the token in `folder`: a file named `.free`, or by a unique word of the process that holds it.
 
-    It changes hands by being renamed from the name it was seen under, which is one step on every file system and
-    succeeds for one process alone. So nobody takes what another has just taken over from the dead, and whoever was
-    overtaken, because it stood still, gives nothing back.
+    It is taken by renaming it from the name it was seen under, which is atomic on every file system and succeeds for
+    one process only. So no process takes what another has just taken from a dead one, and a process that was overtaken
+    while it was suspended gives nothing back.
     """
     mine, over = folder / f".{uuid.uuid4().hex}", threading.Event()
     _take(folder, mine)
@@ -60,14 +60,16 @@ def _holding(folder: Path) -> Iterator[None]:
 
 
 def _take(folder: Path, mine: Path) -> None:
-    """Wait until the token is free, or its holder gave no beat for as long as this process watched (by its own clock:
-    those of two hosts differ), and rename it to `mine`."""
+    """Rename the token to `mine` once it is free or has not been touched for STALE_SECONDS.
+
+    The time is measured by this process's own clock, because the clocks of two hosts differ.
+    """
     seen, since = None, time.monotonic()
     while True:
         if not folder.exists():
             _make(folder)
-        for token in folder.iterdir():  # one, or none while it is being renamed
-            if token == mine:  # renamed, although the answer got lost on its way
+        for token in folder.iterdir():  # one, or none during a rename
+            if token == mine:  # renamed before, although an error was reported
                 return
             with suppress(FileNotFoundError):  # another was faster
                 now = token, token.stat().st_mtime_ns
@@ -80,7 +82,7 @@ def _take(folder: Path, mine: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder with the token in it in one step: where another has, it is not empty and nothing is renamed."""
+    """Create the folder with its token in one step; if another process has done so, keep that one."""
     beside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     beside.mkdir()
     (beside / FREE).touch()
@@ -93,7 +95,7 @@ def _make(folder: Path) -> None:
 
 
 def _beat(mine: Path, over: threading.Event) -> None:
-    """Touch the token now and then, until it is given back: a holder that lives is never taken for dead."""
+    """Touch the token every BEAT_SECONDS until it is given back, so that its holder counts as alive."""
     while not over.wait(BEAT_SECONDS):
-        with suppress(OSError):  # a file system that does not answer for a moment
+        with suppress(OSError):  # the file system may fail for a moment
             os.utime(mine)

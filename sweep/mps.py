@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service: processes compute on one GPU at the same time instead of taking turns."""
+"""NVIDIA's Multi-Process Service (MPS): processes compute on one GPU at the same time instead of taking turns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PLACES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
 
 @contextmanager
 def shared_gpus(trainings_per_gpu: int) -> Iterator[None]:
-    """While it lasts, processes started from here share their GPUs.
+    """Let processes started from the body share their GPUs through MPS.
 
-    A service that runs already is used; else one is started with folders of its own, so that it meets nobody else's,
-    and stopped at the end. Without a GPU there is nothing to share: the processes just run side by side.
+    A service that runs already is used; else one is started with its own folders, and stopped at the end. Without a GPU
+    nothing is done.
     """
     if trainings_per_gpu == 1 or not gpu_name():
         yield
@@ -34,7 +34,7 @@ def shared_gpus(trainings_per_gpu: int) -> Iterator[None]:
         yield
         return
     before = {name: os.environ.get(name) for name in PLACES}
-    # short and on this machine: sockets lie in it
+    # a short path on this machine, because it will contain sockets
     with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
         for name in PLACES:
             place = Path(folder) / name
@@ -58,8 +58,8 @@ def _told(words: str) -> str:
 
 
 def _run(command: list[str], words: str = "") -> str:
-    """Why it did not work; nothing where it did."""
-    # a service that is told of some GPUs only numbers them anew, and its clients would name others than they mean
+    """Run a command of MPS and return why it failed, or ""."""
+    # with some GPUs hidden the service would number them anew, and clients would use the wrong ones
     all_gpus = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
         done = subprocess.run(

@@ -12,15 +12,14 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-LINE_SECONDS = 15.0  # between plain lines
+LINE_SECONDS = 15.0  # time between plain lines
 
 # On a terminal lines are broken between words; in a file or a pipe they stay whole.
 console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
 
 
 def show(table: Table) -> None:
-    """Print a table with nothing cut off and no word broken. Where that is wider than the terminal, a row is a line:
-    its first cell, then the others behind their headings."""
+    """Print a table without cutting anything; if it is wider than the terminal, print a line of text per row."""
     for column in table.columns:
         column.no_wrap = not any(" " in str(cell) for cell in column.cells)
     widest = console.options.update(width=10_000)
@@ -36,7 +35,7 @@ def show(table: Table) -> None:
 
 
 def rendered(*parts: Table | str) -> str:
-    """Return what the console would show of tables, with nothing cut off, and of lines."""
+    """Return the text that the console shows for tables and lines."""
     with console.capture() as shown:
         for part in parts:
             show(part) if isinstance(part, Table) else console.print(part)
@@ -44,7 +43,7 @@ def rendered(*parts: Table | str) -> str:
 
 
 class Work:
-    """One piece of long work of `total` units, of which `done` may be behind us already."""
+    """The progress of one piece of work of `total` units, of which `done` are done already."""
 
     def __init__(self, label: str, total: float, done: float = 0, quiet: bool = False) -> None:
         self.label, self.total, self.done, self.quiet = label, total, done, quiet
@@ -67,11 +66,11 @@ class Work:
         self.bar.stop()
 
     def start_clock(self) -> None:
-        """Reckon the time left from the next report on: what was before, such as compiling, does not come again."""
+        """Estimate the time left from now on, without what came before, such as compiling."""
         self.began = time.monotonic()
 
     def one_more(self) -> None:
-        """Report one more unit of those that are counted."""
+        """Report one more unit as done."""
         self.at(self.done + 1)
 
     def say(self, line: str) -> None:
@@ -82,7 +81,7 @@ class Work:
     def at(self, done: float, note: str = "", more: str = "") -> None:
         """Tell how much is done; `note` is what a watcher wants to know, `more` is told in logs only."""
         self.done, now = done, time.monotonic()
-        self.bar.speed_estimate_period = now - self.began  # an epoch may be longer than the half minute rich looks back
+        self.bar.speed_estimate_period = now - self.began  # rich looks back 30 s only, and an epoch may take longer
         self.bar.update(TaskID(0), completed=done, total=self.total, note=note)
         left = self.bar.tasks[0].time_remaining
         if self.bar.disable and not self.quiet and now - self.spoke >= LINE_SECONDS and left is not None:
@@ -91,7 +90,8 @@ class Work:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Return a time in words.
+
     >>> duration(7.25), duration(75), duration(3 * 3600 + 120)
     ('7.2 s', '1 min 15 s', '3 h 02 min')
     """

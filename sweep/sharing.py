@@ -1,6 +1,6 @@
-"""How many trainings compute on a GPU at a moment, of whichever sweeps: each holds a locked file as long as it lives.
+"""The number of trainings that use a GPU now, in all sweeps of this user: each holds a locked file while it runs.
 
-What a GPU-hour bought can be said only with it: of n trainings beside each other, each takes 1/n of the GPU.
+It is needed to count GPU-hours: with n trainings on a GPU, each uses 1/n of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sweep.progress import console
 
 @contextmanager
 def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable[[], float | None]]:
-    """While it lasts this process is one of them; gives what says how many there are; None without a GPU.
+    """Count this process on its GPUs; yield a function that returns how many trainings there are, None without a GPU.
 
-    On several GPUs the harmonic mean: of each it takes 1/n.
+    For several GPUs it is the harmonic mean, since the process uses 1/n of each.
     """
     if not gpus:
         yield lambda: None
@@ -32,7 +32,7 @@ def counted(gpus: Sequence[str], place: Path | None = None) -> Iterator[Callable
         try:
             for folder in folders:
                 _hold(folder, held)
-        except OSError as error:  # no reason to lose a training
+        except OSError as error:  # not a reason to fail the training
             console.print(f"{error}; the GPU-hours of this training are counted as if it had its GPUs alone")
             folders = []
         yield lambda: harmonic_mean([_held(folder) for folder in folders] or [1])
@@ -45,11 +45,11 @@ def _hold(folder: Path, held: ExitStack) -> None:
         held.callback(_remove, path)
     file = held.enter_context((folder / f".{name}").open("w"))
     fcntl.flock(file, fcntl.LOCK_EX)
-    (folder / f".{name}").rename(folder / name)  # seen by others only once it is locked
+    (folder / f".{name}").rename(folder / name)  # visible to others only once it is locked
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # what stays is nobody's, and the next one removes it
+    with suppress(OSError):  # the next process removes it
         path.unlink()
 
 
@@ -59,9 +59,9 @@ def _held(folder: Path) -> int:
         try:
             with open(path) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)  # nobody holds it: its process was killed
+                path.unlink(missing_ok=True)  # not locked: its process was killed
         except BlockingIOError:
             count += 1
-        except OSError:  # it ended between the listing and here, or is no file of ours: no reason to lose a training
+        except OSError:  # it has ended meanwhile, or is not our file
             continue
     return max(count, 1)

@@ -1,1 +1,1 @@
-"""How fast this machine trains: steps, scaling over devices, and how far both are from what the hardware allows."""
+"""Measurements of this machine: training steps, scaling over devices, data feeding, inference."""

@@ -1,4 +1,4 @@
-"""How fast a data set reaches the device, and how many cores keep a GPU busy with it."""
+"""How fast a data set reaches the device, and how many CPU cores keep a GPU busy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sweep.experiment import Data, Recipe
 from sweep.progress import Work
 from sweep.training.schedule import epoch_of
 
-WARM = 2  # batches before the measurement
+WARM = 2  # batches read before the measurement
 
 
 @dataclass(frozen=True)
 class Feeding:
     source: str
     images: int
-    images_per_second: float  # of this node, with all its cores
-    images_per_cpu_second: float  # of one core
+    images_per_second: float  # with all cores of this node
+    images_per_cpu_second: float  # with one core
     cores: int
-    rate: float  # images per second that a GPU takes
-    cores_needed: float  # to feed it
-    data_wait_share: float  # of its time, if this node feeds it
-    busy: float  # share of this node's cores; far below 1, the disk is the limit and more cores do not help
+    rate: float  # images per second that a GPU trains on
+    cores_needed: float  # cores to feed that GPU
+    data_wait_share: float  # share of time the GPU would wait, if fed by this node
+    busy: float  # share of this node's cores in use; far below 1, the disk is the limit
 
 
 def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float, work: Work) -> Feeding:
-    """Reads training batches as a training does, for about so many seconds after the first few."""
+    """Return the speed of reading training batches as a training does, measured for about `seconds`."""
     dataset = open_dataset(data)
     source = feed(dataset.train, devices, dataset.image_size, data.cache)
     if isinstance(source, Resident):

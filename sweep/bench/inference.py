@@ -1,4 +1,4 @@
-"""How fast an exported network is on this machine: dense, sparse and int8, on one thread and on all, interleaved."""
+"""The inference time of an exported network on this machine: dense, sparse and int8, on one thread and on all."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ VARIANTS: dict[str, tuple[Precision, bool]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One variant on some threads, batch 1."""
+    """The measurement of one variant with a number of threads, at batch size 1."""
 
     variant: str
     threads: int
-    milliseconds: float  # median of one image
+    milliseconds: float  # median per image
     spread: float  # half of the interquartile range, milliseconds
     bytes: int
     memory: int  # bytes that loading and running the file adds to a process
-    sparse_operators: int | None  # kernels that ran sparse, by their names; None: not float32 input, so not readable
+    sparse_operators: int | None  # number of operators that ran sparse; None: not known for int8
 
 
 def measured(subject: Subject, samples: np.ndarray, runs: int = 50) -> Iterator[Line]:
-    """Yield the lines of all variants; every round runs each of them once, so that a busy moment meets them all."""
+    """Yield the measurements of all variants, interleaved, so that a busy moment affects all of them."""
     network, shape = subject.network, samples.shape[1:]
     models = {
         name: lite.converted(subject, Wanted(precision, sparse, False, False, samples))
@@ -68,7 +68,7 @@ def measured(subject: Subject, samples: np.ndarray, runs: int = 50) -> Iterator[
 
 
 def memory_of(model: bytes) -> int:
-    """Return by how many bytes a process of its own grows when it loads a file and runs it once."""
+    """Return by how many bytes a new process grows when it loads a file and runs it once."""
     script = (
         "import sys, psutil\n"
         "from ai_edge_litert.interpreter import Interpreter\n"

@@ -1,7 +1,7 @@
-"""Several trainings on one GPU at the same time: images per second of all together, and what starting costs.
+"""Several trainings on one GPU at the same time: their images per second together, and their start-up time.
 
-Every training is a process of its own, as in a sweep. They start together, compile, wait for each other, and then train
-for the same time, so that none is measured while it has the GPU to itself.
+Every training is a process, as in a sweep. They start together, compile, wait for each other, and then train for the
+same time, so that none is measured while it has the GPU to itself.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from sweep.experiment import Experiment
 from sweep.hardware import hardware, visible_gpus
 from sweep.mps import shared_gpus
 
-BARRIER_SECONDS = 900.0  # until all have compiled
+BARRIER_SECONDS = 900.0  # longest wait until all have compiled
 
 
 @dataclass(frozen=True)
 class Packing:
-    """What was measured of several trainings on one GPU."""
+    """The measurement of several trainings on one GPU."""
 
     hardware: str
     network: str
     per_gpu: int
-    images_per_second: float  # all together
-    start_seconds: float  # of the slowest, until its first step is done
-    epoch_images: int  # trained on in an epoch
+    images_per_second: float  # of all trainings together
+    start_seconds: float  # time until the slowest has done its first step
+    epoch_images: int  # training images of one epoch
 
     def tickets_per_hour(self, epochs: float, in_a_row: int) -> float:
-        """Return tickets per GPU-hour if every process trains `in_a_row` tickets before it starts anew."""
+        """Return tickets per GPU-hour if every process trains `in_a_row` tickets, which start up once."""
         seconds = epochs * self.epoch_images * self.per_gpu / self.images_per_second
         return 3600 * self.per_gpu * in_a_row / (self.start_seconds + in_a_row * seconds)
 
 
 def network_of(experiment: Experiment) -> str:
-    """What decides the speed of a training."""
+    """Return a description of what decides the speed of a training: network, data, precision, batch."""
     model, data, recipe = experiment.model, experiment.data, experiment.recipe
     size = f", {data.image_size} px" if data.image_size else ""
     return f"{model.name} {model.width:g} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
 
 
 def pack(experiment: Experiment, results: Path, per_gpu: int, seconds: float) -> Packing:
-    """`per_gpu` trainings on the first GPU, each for `seconds` after all have started."""
+    """Measure `per_gpu` trainings on the first GPU, each for `seconds` after all have started."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(per_gpu)
     threads = max(1, (os.cpu_count() or 1) // per_gpu)
@@ -63,7 +63,7 @@ def pack(experiment: Experiment, results: Path, per_gpu: int, seconds: float) ->
         told, open_ = [], list(pipes)
         try:
             while open_:
-                said = wait(open_)  # of one that died the end is seen at once: the others wait for it in vain
+                said = wait(open_)  # a process that dies is seen at once; the others would wait for it
                 told += [pipe.recv() for pipe in open_ if pipe in said]
                 open_ = [pipe for pipe in open_ if pipe not in said]
         except EOFError:
@@ -100,7 +100,7 @@ def _train(
     epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
     timed(program, epoch, 1)
     start = time.monotonic() - began
-    timed(program, epoch, program.steps)  # a whole epoch before the clock: the first has more to do
+    timed(program, epoch, program.steps)  # not measured: the first epoch is slower
     barrier.wait(BARRIER_SECONDS)
     began, epochs = time.monotonic(), 0
     while time.monotonic() - began < seconds:

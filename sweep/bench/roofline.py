@@ -1,6 +1,6 @@
-"""The least time a training step can take: its arithmetic and its memory traffic, at the rates of this device.
+"""The least time of a training step: its arithmetic and its memory traffic, at the rates of this device.
 
-Both rates are measured here and now, by a large matrix product and a large copy, so that the share holds on any device.
+Both rates are measured on the device, by a large matrix product and a large copy, so that it works on any device.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from models import Network
 from models.outline import Layer
 from sweep.devices import Devices
 
-# Forward the output of a convolution is written, and read by what normalises it. Backward the gradient of what was
-# normalised is written; it and the output are read for the sums of batch norm and again for the output's gradient;
-# that is written, and read by the products with weights and with input; the input is read for the latter.
+# Reads and writes of a convolution's output. Forward: written, read by batch norm (2). Backward: the gradient of the
+# normalised output is written; it and the output are read for batch norm's sums and again for the output's gradient,
+# which is written and read by the products with weights and with input; the input is read for the latter (8).
 PASSES = 10
-# Of a convolution with many more outputs than inputs, batch norm can be had from the inputs' moments: its output is
-# written and read; its gradient is written, and read by both products; the output is read to see where it was cut.
+# With many more outputs than inputs, batch norm is computed from the inputs' moments: the output is written and read;
+# its gradient is written, and read by both products; the output is read for the activation's gradient.
 WIDENING_PASSES = 6
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-VECTORS = 8  # of float32 per weight and step: weight, momentum, gradient, each read and written; mask and cast copy
+VECTORS = 8  # float32 numbers per weight and step: weight, momentum, gradient, read and written; mask, cast copy
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device does at best."""
+    """The best rates of a device."""
 
     operations: float  # per second, in a matrix product
     bytes: float  # per second, read plus written
 
     def seconds(self, network: Network, batch: int, precision: str) -> float:
-        """The least a training step of one device takes."""
+        """Return the least seconds of a training step on one device: max(operations / rate, bytes / rate)."""
         return max(operations(network, batch) / self.operations, traffic(network, batch, precision) / self.bytes)
 
 
 def operations(network: Network, batch: int) -> float:
-    """Two per multiply-add; backward costs two products for each of forward."""
+    """Return the operations of a step: 2 per multiply-add, and backward costs twice as much as forward."""
     return 2.0 * 3.0 * network.macs * batch
 
 
 def traffic(network: Network, batch: int, precision: str) -> float:
-    """Bytes through memory: every layer's output so many times, the weights once."""
+    """Return the bytes of a step through memory: a layer's output `_passes` times, and VECTORS numbers per weight."""
     passed = sum(_passes(layer) * math.prod(layer.output) for layer in network.layers)
     return float(BYTES[precision] * passed * batch + VECTORS * 4 * network.parameters)
 
@@ -68,7 +68,7 @@ def measured(devices: Devices, precision: str) -> Rates:
 
 
 def _seconds(work: Callable[[], Any], calls: int = 10) -> float:
-    """Return the seconds of one call among many, so that the host does not count; the last result is waited for."""
+    """Return the seconds of one call, measured over many so that the host's overhead is hidden."""
 
     def several() -> float:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Scaling from one device to all, each with the same share of the batch: what gradients and waiting cost."""
+"""Scaling from one device to all, with the same batch per device: what the sum of gradients and waiting cost."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sweep.training.schedule import epoch_of
 @dataclass(frozen=True)
 class Scaling:
     devices: int
-    batch: int  # over all of them
+    batch: int  # over all devices
     step_ms: float  # median
     images_per_second: float
-    epoch_seconds: float  # of the data set that was read
+    epoch_seconds: float  # time of an epoch of this data set
     efficiency: float  # images/s ÷ (devices × images/s of one)
     all_reduce_bytes: int  # that every device contributes to the sum
     all_reduce_ms: float  # the sum over devices, by itself
@@ -35,7 +35,7 @@ class Scaling:
 
 
 def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int, quiet: bool = False) -> list[Scaling]:
-    """Measure on 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one device."""
+    """Return measurements on 1, 2, 4, … and all devices; `experiment.recipe.batch` is the batch of one device."""
     dataset = open_dataset(experiment.data).for_training_only()
     counts = sorted({1, devices.replicas} | {2**k for k in range(10) if 2**k < devices.replicas})
     found: list[Scaling] = []
@@ -50,7 +50,7 @@ def _on(
     devices: Devices, experiment: Experiment, dataset: Dataset, rounds: int, steps: int, single: float | None,
     work: Work,
 ) -> Scaling:  # fmt: skip
-    """`single`: images per second of one device, where that is known already."""
+    """Return the measurement on these devices; `single`: images per second of one device, if known."""
     alone, count = experiment.recipe.batch, devices.replicas
     recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
     program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, devices)
@@ -61,7 +61,7 @@ def _on(
     for _ in range(rounds + 1):
         times.append(timed(program, epoch, steps))
         work.one_more()
-    del times[0]  # it compiles
+    del times[0]  # includes compiling
     step = median(total for total, _ in times) / steps
     reduce = _all_reduce(program, devices) if count > 1 else 0.0
     rate = recipe.batch / step

@@ -1,4 +1,4 @@
-"""How long a training step takes, and what the mask costs: variants interleaved in one run, medians compared."""
+"""The time of a training step with and without a mask: variants interleaved in one process, medians compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sweep.utilisation import watched
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one variant of the step; None: not known here."""
+    """The measurement of one variant of the step; None: not known on this device."""
 
     hardware: str
     model: str
@@ -35,13 +35,13 @@ class Timing:
     batch: int  # over all devices
     devices: int
     variant: str  # masked or unmasked
-    first_seconds: float | None = None  # until the first step is done: tracing and compiling
+    first_seconds: float | None = None  # time until the first step is done, with tracing and compiling
     step_ms: float | None = None  # median
     images_per_second: float | None = None
-    epoch_seconds: float | None = None  # of as many images as the usual data set of this size has
-    utilisation: float | None = None  # percent, of the GPU
-    memory_gib: float | None = None  # peak on the device, both variants
-    roofline: float | None = None  # the least time the hardware allows ÷ the time taken
+    epoch_seconds: float | None = None  # time of an epoch of `usual_images` images
+    utilisation: float | None = None  # percent of the time the GPU was busy
+    memory_gib: float | None = None  # peak on the device, over both variants
+    roofline: float | None = None  # least possible time ÷ time taken
     failure: str = ""
 
 
@@ -54,10 +54,10 @@ def time_steps(
     rates: Callable[[str], Rates],
     work: Work,
 ) -> list[Timing]:
-    """Median step time with the mask (half of the weights gone) and without it, `rounds` × `steps` steps of each.
+    """Return the median step time with a mask (half of the weights pruned) and without, over `rounds` × `steps` steps.
 
-    `rates` are asked for last: what TensorFlow computes before it traces a program changes the name under which the
-    compiled one is kept, where TF_XLA_FLAGS names a folder for that.
+    `rates` is called last: what TensorFlow computes before it traces a program changes the name of the compiled
+    program, and so whether it is found in the folder that TF_XLA_FLAGS names.
     """
     recipe, size = experiment.recipe, experiment.data.image_size
     found = [
@@ -105,12 +105,12 @@ def time_steps(
 
 
 def usual_images(size: int) -> int:
-    """Return the images of an epoch of CIFAR-10, or of ImageNet for larger pictures."""
+    """Return the number of training images of CIFAR-10, or for larger images of ImageNet."""
     return 50_000 if size <= 64 else 1_281_167
 
 
 def timed(program: Program, epoch: Epoch, steps: int) -> tuple[float, float]:
-    """Seconds of so many steps, until the device is done, and how many of them were spent waiting for images."""
+    """Return the seconds of so many steps, until the device is done, and how many of them were waiting for images."""
     feed, waited, began = program.feed(program.dataset.train), 0.0, time.perf_counter()
     if isinstance(feed, Resident):
         program.run(epoch, 0, steps)

@@ -1,1 +1,1 @@
-"""The way out: a finished training as a model for others, evaluated, exported and timed."""
+"""Finished trainings as models for others: evaluated, exported and checked."""

@@ -1,4 +1,4 @@
-"""What a finished training, or an exported file of one, makes of images."""
+"""The evaluation of a finished training, or of an exported file, on images."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
 
 SplitName = Literal["test", "validation", "train"]
-BATCH = 256  # images that a file computes at a time
+BATCH = 256  # images given to an exported file at a time
 
 
 def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, devices: Devices) -> Predictions:
-    """Return the logits of a training for images, computed as the training itself evaluates.
+    """Return the logits of a training for images, computed as in the training's own evaluation.
 
-    `dataset` is the one it was trained on: it says how pixels are normalised.
+    `dataset` is the one it was trained on, which decides how pixels are normalised.
     """
     network, weights, _ = weights_at(home, training, END)
     evaluation = Evaluation(network, training.recipe, dataset.mean, dataset.deviation, devices)
@@ -44,7 +44,7 @@ def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, de
 
 
 def evaluated_file(path: Path, facts: dict[str, Any], split: Split) -> Predictions:
-    """Return what an exported file computes for images, by its own library. `facts`: what the file says of itself."""
+    """Return the predictions of an exported file for images, by its own library; `facts` are its lottery.json."""
     run = formats.format_of(path, "float32").run
     if run is None:
         raise Refused(
@@ -60,7 +60,7 @@ def evaluated_file(path: Path, facts: dict[str, Any], split: Split) -> Predictio
 
 
 def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) -> Images:
-    """Return the pictures of class folders, resized to `size` pixels, in colour or grey as the network takes them."""
+    """Return the pictures of class folders as `[n, size, size, channels]`, resized."""
     from PIL import Image
 
     found = class_files(folder, names)
@@ -77,9 +77,9 @@ def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) ->
 
 
 def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitName) -> tuple[Split, str]:
-    """Return the images to evaluate on, and what to call them.
+    """Return the images to evaluate on, and a name for them.
 
-    A split of the training's data; with a path, of another folder with such data, or the pictures of class folders.
+    They are a split of the training's data or, with a path, of another copy of such data, or pictures in class folders.
     """
     dataset = trained_on
     if path is not None and any((path / one).is_dir() for one in trained_on.class_names):
@@ -98,7 +98,7 @@ def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitNam
 
 
 def as_json(found: Predictions, names: Sequence[str]) -> dict[str, Any]:
-    """Return all metrics as plain values."""
+    """Return all metrics of the predictions as plain values for JSON."""
     error, bins = found.calibration()
     each = [None if np.isnan(share) else float(share) for share in found.per_class()]
     return {
@@ -110,14 +110,14 @@ def as_json(found: Predictions, names: Sequence[str]) -> dict[str, Any]:
 
 
 def record(home: Home, training: Training, described: dict[str, Any]) -> None:
-    """Keep the metrics of the test images beside the training's result, where the report looks for them."""
+    """Write the metrics of the test images to the training's folder, where the report reads them."""
     folder = home.folder(training)
     if os.access(folder, os.W_OK):  # the results of others may be read-only
         files.write_json(folder / EVALUATION, described)
 
 
 def write_predictions(path: Path, found: Predictions, names: Sequence[str], split: Split) -> None:
-    """Write one line per image: its place in the split (and its file), label, answer, confidence, all probabilities."""
+    """Write a CSV with one line per image: index, file, label, answer, confidence, all probabilities."""
     where = [str(one) for one in getattr(split, "paths", [""] * len(found.labels))]
     with files.replacing(path) as beside, open(beside, "w", newline="") as f:
         out = csv.writer(f)
@@ -130,7 +130,7 @@ def write_predictions(path: Path, found: Predictions, names: Sequence[str], spli
 
 
 def in_memory(split: Split, most: int, size: int) -> np.ndarray:
-    """Return up to `most` images of a split, spread over it, as an evaluation sees them: uint8 [n, size, size, c]."""
+    """Return up to `most` images, evenly spaced in the split, as evaluation sees them: uint8 `[n, size, size, c]`."""
     chosen = split.take(np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).astype(int)))
     if isinstance(chosen, Images):
         return chosen.images

@@ -1,8 +1,8 @@
-"""Formats that a training can leave in, one function each; every file is checked against the training's own outputs.
+"""The formats of exported trainings, one function each; every file is checked against the training's own outputs.
 
-All but SavedModel are zip archives, or end with one: `zipfile.ZipFile(path).read("lottery.json")` gives the facts of
-the file (classes, normalisation, accuracy, where it came from) without this project. SavedModel has them in
-assets.extra/lottery.json.
+All but SavedModel and ONNX are zip archives, or end with one: `zipfile.ZipFile(path).read("lottery.json")` returns the
+file's description (classes, normalisation, accuracy, origin) without this project. SavedModel has it in
+assets.extra/lottery.json, ONNX in its metadata properties.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sweep.export.subject import Precision, Subject, Wanted
 
 FACTS = "lottery.json"
 EXTRA = "expected pip install 'lottery-sweep[export]'"
-# largest difference of an output from the training's own, as a share of the largest logit, that export accepts
+# largest accepted difference from the training's own outputs, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "int8": 0.5}
 
 
@@ -37,7 +37,7 @@ class Exported:
     compressed: int  # bytes after gzip
     difference: float  # largest difference of an output from the training's own
     agreement: float  # share of the checked images whose most likely class is the same
-    images: int  # that it was checked on
+    images: int  # number of images it was checked on
 
 
 def _keras(subject: Subject, wanted: Wanted, path: Path) -> None:
@@ -62,7 +62,7 @@ def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
 
 
 def _npz(subject: Subject, wanted: Wanted, path: Path) -> None:
-    with open(path, "wb") as f:  # a name without .npz would get one
+    with open(path, "wb") as f:  # savez would append .npz to the name
         arrays: dict[str, Any] = dict(subject.network.named(subject.weights))
         np.savez_compressed(f, **arrays)
 
@@ -78,7 +78,7 @@ def _model(subject: Subject, wanted: Wanted) -> Any:
     return keras_model(subject.network, subject.weights, probabilities=wanted.probabilities, **pixels)
 
 
-# How each is read again, by its own library alone -------------------------------------------------------------------
+# How each file is run, by its own library alone ---------------------------------------------------------------------
 
 
 def _run_keras(path: Path, images: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ def _run_onnx(path: Path, images: np.ndarray) -> np.ndarray:
 class Format:
     title: str
     write: Callable[[Subject, Wanted, Path], None]
-    run: Callable[[Path, np.ndarray], np.ndarray] | None  # None: arrays alone, which compute nothing
+    run: Callable[[Path, np.ndarray], np.ndarray] | None  # None: only arrays
     precisions: tuple[Precision, ...] = ("float32",)
 
 
@@ -124,9 +124,10 @@ FORMATS = {
 
 
 def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> Exported:
-    """Write a training in the format that the path's ending names, check it on `images` (uint8), and return its size.
+    """Write a training in the format of the path's suffix, check it on `images` (uint8), and return its size.
 
-    The file appears complete or not at all; one that computes something else than the training is not left behind.
+    The file appears complete or not at all; raise Refused, and leave nothing, if its outputs differ from the
+    training's.
     """
     found = format_of(path, wanted.precision)
     if not path.suffix and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
@@ -151,7 +152,7 @@ def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> 
 
 
 def format_of(path: Path, precision: Precision) -> Format:
-    """Return the format that a path's ending names; raise Refused where there is none, or not in this precision."""
+    """Return the format of a path's suffix; raise Refused if there is none, or not in this precision."""
     found = FORMATS.get(path.suffix)
     if found is None:
         known = ", ".join(ending or "a folder (SavedModel)" for ending in FORMATS)
@@ -163,7 +164,7 @@ def format_of(path: Path, precision: Precision) -> Format:
 
 
 def facts_in(path: Path) -> dict[str, Any]:
-    """Return what an exported file says of itself."""
+    """Return the description (lottery.json) in an exported file."""
     try:
         if path.is_dir():
             return dict(json.loads((path / "assets.extra" / FACTS).read_text()))
@@ -176,13 +177,13 @@ def facts_in(path: Path) -> dict[str, Any]:
             return dict(json.loads(archive.read(FACTS)))
     except ImportError:
         raise Refused(f"onnx is not installed; {EXTRA}") from None
-    except Exception as error:  # a library of each format has errors of its own
+    except Exception as error:  # each library raises its own errors
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise Refused(f"{path}: {said[:200]}; expected a file that lottery export wrote") from None
 
 
 def is_exported(path: Path) -> bool:
-    """Whether a path is a file of one of the formats, or a SavedModel."""
+    """Whether a path is a file in one of the formats, or a SavedModel."""
     return (path.is_file() and path.suffix in FORMATS) or (path / "saved_model.pb").is_file()
 
 
@@ -192,7 +193,7 @@ def _describe(subject: Subject, path: Path) -> None:
         (path / "assets.extra").mkdir()
         (path / "assets.extra" / FACTS).write_text(text)
         return
-    # LiteRT keeps associated files as a zip behind the model; .keras and .npz are zips; ONNX has properties of its own
+    # LiteRT allows a zip after the model; .keras and .npz are zips; ONNX has its own metadata
     if path.suffix != ".onnx":
         with zipfile.ZipFile(path, "a") as archive:
             archive.writestr(FACTS, text)

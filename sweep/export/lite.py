@@ -1,7 +1,7 @@
-"""LiteRT (TensorFlow Lite) files: converted, with pruned weights stored sparse, run, and their operators read.
+"""LiteRT (TensorFlow Lite) files: conversion, with pruned weights stored sparse, and running.
 
-A file is converted with EXPERIMENTAL_SPARSITY, which stores kernels of at least 30 % zeros compressed. XNNPACK
-computes them sparse where more than two thirds of the 1 × 1 weights are 0 and layers have the form of models.mobile.
+Files are converted with EXPERIMENTAL_SPARSITY, which stores kernels with at least 30 % zeros compressed. XNNPACK
+computes them sparse if more than two thirds of the 1 × 1 weights are 0 and layers have the form of models.mobile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sweep.export.subject import Subject, Wanted
 
 
 def converted(subject: Subject, wanted: Wanted) -> bytes:
-    """Return a LiteRT file of a training for one image at a time."""
+    """Return a training as a LiteRT file that takes one image at a time."""
     import tensorflow as tf
 
     from models import mobile
@@ -48,7 +48,7 @@ def converted(subject: Subject, wanted: Wanted) -> bytes:
 
 
 def interpreter(model: bytes, threads: int = 1) -> Any:
-    """Return LiteRT's interpreter of a file, ready to run; raise Refused where LiteRT is not installed."""
+    """Return LiteRT's interpreter of a file, ready to run; raise Refused if LiteRT is not installed."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
@@ -59,7 +59,7 @@ def interpreter(model: bytes, threads: int = 1) -> Any:
 
 
 def run(model: bytes, images: np.ndarray) -> np.ndarray:
-    """Return what the file computes for images, one after the other: [images, classes]."""
+    """Return the outputs of the file for images, one after the other: `[images, classes]`."""
     ready = interpreter(model)
     given, wanted = ready.get_input_details()[0]["index"], ready.get_output_details()[0]["index"]
     out = []

@@ -1,4 +1,4 @@
-"""How good predictions are: accuracy, loss, per class, confusion and calibration, from logits and labels alone."""
+"""Metrics of predictions from logits and labels: accuracy, loss, per class, confusion and calibration."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-BINS = 15  # of confidence, as Guo et al. 2017 have them
+BINS = 15  # bins of confidence, as in Guo et al. 2017
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The logits of a network for labelled images: [images, classes] and [images]."""
+    """The logits `[images, classes]` of a network for images, and their labels `[images]`."""
 
     logits: np.ndarray
     labels: np.ndarray
@@ -24,7 +24,7 @@ class Predictions:
 
     @cached_property
     def answers(self) -> np.ndarray:
-        """The most likely class of every image."""
+        """Return the most likely class of every image."""
         return self.logits.argmax(1)
 
     @property
@@ -33,23 +33,23 @@ class Predictions:
 
     @property
     def top5(self) -> float:
-        """The share of images whose label has fewer than 5 classes above it: what tf.math.in_top_k counts."""
+        """Return the share of images whose label has fewer than 5 classes above it, as tf.math.in_top_k counts."""
         own = np.take_along_axis(self.logits, self.labels[:, None], 1)
         return float(((self.logits > own).sum(1) < 5).mean())
 
     @property
     def loss(self) -> float:
-        """The mean cross-entropy, in nats."""
+        """Return the mean cross-entropy in nats."""
         own = np.take_along_axis(self.probabilities, self.labels[:, None], 1)
         return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
 
     def confusion(self) -> np.ndarray:
-        """Return counts [classes, classes]: row = label, column = answer."""
+        """Return the confusion matrix `[classes, classes]` of counts: row = label, column = answer."""
         classes = self.logits.shape[1]
         return np.bincount(self.labels * classes + self.answers, minlength=classes**2).reshape(classes, classes)
 
     def per_class(self) -> np.ndarray:
-        """Return the share of right answers of every class [classes]; NaN for a class without images."""
+        """Return the accuracy of every class `[classes]`; NaN for a class without images."""
         counts = self.confusion()
         with np.errstate(invalid="ignore"):
             return np.asarray(np.diag(counts) / counts.sum(1))

@@ -1,7 +1,7 @@
-"""Which kernels of XNNPACK a LiteRT file really runs, read from LiteRT's own profiler.
+"""The XNNPACK operators that a LiteRT file runs, read from LiteRT's own profiler.
 
-Whether a sparse file is computed sparse depends on the processor and on the form of every layer, and nothing says so
-when it is not. LiteRT's Python interpreter has no profiler; its C interface (libLiteRt.so of the same package) has.
+Whether a sparse file is computed sparse depends on the processor and on every layer, and LiteRT does not report it. Its
+Python interpreter has no profiler; its C interface (libLiteRt.so of the same package) has one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Type(ctypes.Structure):
 
 
 def operators(model: bytes, given: tuple[int, ...], wanted: tuple[int, ...]) -> Counter[str]:
-    """Return the operators that a file with float32 input and output runs, by name, with how often each occurs.
+    """Return how often each operator, by name, occurs in a file with float32 input and output.
 
     `given` and `wanted` are the shapes of its input and output.
     """
@@ -41,7 +41,7 @@ def operators(model: bytes, given: tuple[int, ...], wanted: tuple[int, ...]) -> 
             raise Refused(f"LiteRT: {name} failed, so its operators are not known")
 
     environment, loaded, options, compiled, profiler = (c_void_p() for _ in range(5))
-    kept: list[object] = []  # what the library holds on to
+    kept: list[object] = []  # referenced by the library
     with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
         file.write(model)
         file.flush()
@@ -74,7 +74,7 @@ def operators(model: bytes, given: tuple[int, ...], wanted: tuple[int, ...]) -> 
 
 
 def counted(summary: str) -> Counter[str]:
-    """Return the counts of the profiler's table of node types.
+    """Return the counts in the profiler's table of node types.
 
     >>> counted("Summary by node type\\n [Node type] [count]\\n Delegate/Add (ND)   10  0.007 0.3% 99.9% 0.0 100\\n\\n")
     Counter({'Add (ND)': 10})

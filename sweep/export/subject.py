@@ -1,4 +1,4 @@
-"""A finished training as others can use it: weights, preprocessing, class names, and where it came from."""
+"""A finished training as others can use it: weights, preprocessing, class names and origin."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Precision = Literal["float32", "float16", "int8"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an exported file is to compute, and the images it is calibrated with (uint8, of the training split)."""
+    """The options of an exported file, and uint8 images of the training split to calibrate int8 with."""
 
     precision: Precision = "float32"
-    sparse: bool = True  # pruned weights stored compressed, where the format can
-    preprocessing: bool = True  # takes uint8 pictures; without it float32 images that are normalised already
-    probabilities: bool = True  # or logits
+    sparse: bool = True  # store pruned weights compressed, if the format can
+    preprocessing: bool = True  # take uint8 images; if False, normalised float32 images
+    probabilities: bool = True  # return probabilities; if False, logits
     samples: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What an exported file says of itself (lottery.json inside it)."""
+    """The description inside an exported file (lottery.json)."""
 
     training: str
     experiment: str
@@ -53,7 +53,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Subject:
-    """A network with its final weights (pruned ones are exactly 0) and all that its user must know."""
+    """A network with its final weights (pruned ones are exactly 0) and its description."""
 
     network: Network
     weights: Weights
@@ -68,11 +68,11 @@ class Subject:
         return self.facts.offset
 
     def normalised(self, images: np.ndarray) -> np.ndarray:
-        """Return uint8 images as the network was trained on them, float32."""
+        """Return uint8 images normalised as in training, float32."""
         return images.astype(np.float32) * np.array(self.scale, np.float32) + np.array(self.offset, np.float32)
 
     def outputs(self, images: np.ndarray, probabilities: bool) -> np.ndarray:
-        """Return what the training itself computes for uint8 images in float32: [images, classes]."""
+        """Return the training's own outputs for uint8 images in float32, `[images, classes]`."""
         import tensorflow as tf
 
         logits, _ = self.network.apply(self.weights, tf.constant(self.normalised(images)), False)
@@ -83,7 +83,7 @@ class Subject:
 
 
 def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
-    """Return a finished training of an experiment; `dataset` says how its pictures are normalised and called."""
+    """Return a finished training for export; `dataset` has its normalisation and class names."""
     path = home.snapshot(training, END)
     if not path.exists():
         raise Refused(f"{path}: not there; lottery sweep trains it (a record has no weights)")

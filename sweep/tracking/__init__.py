@@ -1,1 +1,1 @@
-"""wandb, as a mirror of the files."""
+"""wandb as a mirror of the files on disk."""

@@ -1,7 +1,7 @@
-"""A sweep on the wandb server, as code: its workspace and its Report show what the page shows.
+"""The wandb workspace and Report of a sweep, made by code; they show what the report page shows.
 
-Online each is made once and brought up to date from then on; a file in the report's folder says where it is. Without a
-server the same file holds its definition, as wandb's own client would have sent it.
+Online, each is made once and updated later; a file in the report's folder has its address. Without a server that file
+holds its definition, as wandb's client would send it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RUNS = 200  # that a panel shows
 
 
 def publish_workspace(home: Home) -> tuple[Path, str]:
-    """The file that describes the workspace, and its address; empty where no server was asked."""
+    """Write or update the workspace; return the file that describes it and its address ("" if not online)."""
     return _publish(home, "dashboard", lambda entity: workspace(home.experiment, entity))
 
 
 def publish_report(home: Home, words: str) -> tuple[Path, str]:
-    """Return the file that describes the Report, and its address; `words`: the Markdown above its panels."""
+    """Write or update the Report; return its file and its address; `words`: Markdown above the panels."""
     return _publish(home, "wandb-report", lambda entity: report(home.experiment, entity, words))
 
 
@@ -51,7 +51,7 @@ def workspace(experiment: Experiment, entity: str) -> Any:
 def report(experiment: Experiment, entity: str, words: str) -> Any:
     import wandb_workspaces.reports.v2 as reports
 
-    runs = reports.Runset(name=experiment.name, filters=_runs(experiment))  # of the project that the report is in
+    runs = reports.Runset(name=experiment.name, filters=_runs(experiment))  # of the Report's own project
     blocks: list[Any] = [reports.MarkdownBlock(words)]
     for title, made in views().items():
         blocks += [reports.H2(title), reports.PanelGrid(runsets=[runs], panels=made)]
@@ -61,7 +61,7 @@ def report(experiment: Experiment, entity: str, words: str) -> Any:
 
 
 def views() -> dict[str, list[Any]]:
-    """Panels by the heading they stand under."""
+    """Return the panels by their heading."""
     import wandb_workspaces.reports.v2 as panels
 
     density, rewind = panels.Config("density"), panels.Config("rewind")
@@ -103,10 +103,10 @@ def _runs(experiment: Experiment) -> str:
 
 
 def _there(kind: Any, url: str) -> Any:
-    """What is at an address."""
+    """Return the workspace or Report at an address; raise ValueError if there is none."""
     try:
         return kind.from_url(url)
-    except TypeError:  # of a Report that is gone the server sends nothing, and the library looks into it
+    except TypeError:  # the library indexes into None if a Report was deleted
         raise ValueError(f"{url}: not found") from None
 
 
@@ -114,9 +114,9 @@ def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, s
     track, path = home.experiment.track, home.report / f"{name}.json"
     before = json.loads(path.read_text()).get("url") if path.exists() else None
     if track.mode != "online" or hindrance():
-        # what `save` sends; the library has no public way to have it without a server
+        # what `save` would send; the library has no public way to get it without a server
         spec = make(track.entity or "entity")._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        known = {"url": before} if before else {}  # of one that is there: the next time it is brought up to date
+        known = {"url": before} if before else {}  # so that the next online run updates it
         files.write_json(path, {"name": home.experiment.name, "project": track.project, **known, "spec": spec})
         return path, ""
     import wandb
@@ -124,7 +124,7 @@ def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, s
 
     try:
         made = make(track.entity or str(wandb.Api().default_entity))
-        if before:  # as it is there, with what it shows from here
+        if before:  # update the existing one, which may have been renamed or moved
             there = _there(type(made), before)
             for part in ("sections", "runset_settings", "settings", "blocks"):
                 if hasattr(made, part):

@@ -1,9 +1,9 @@
-"""wandb mirrors what the files say: one run per training, its history the lines of metrics.jsonl.
+"""wandb runs that mirror the files: one run per training, its history the lines of metrics.jsonl.
 
-Online, every epoch is logged as it ends; after a resume the server tells how far it got, and the lines after that
-follow. Offline, a run that is killed loses what wandb had not written yet, and rows written twice are both uploaded
-later; so the rows are handed over at the end of each session, all at once, and `wandb.json` beside the metrics says how
-far that went. Training never waits for a server: where none can be reached, or the key is wrong, it goes on offline.
+Online, every epoch is logged as it ends; after a resume the server says how far it got, and later lines follow.
+Offline, a killed run loses what wandb had not written yet, and rows written twice are both uploaded later; so all rows
+are logged at the end of each session, and `wandb.json` beside the metrics says how far. Training never waits for a
+server: if none can be reached, or the key is wrong, it continues offline.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sweep.graph.results import Row
 from sweep.graph.training import Training
 from sweep.progress import console
 
-REACH_SECONDS = 1.0  # to find out whether the server is there
-INIT_SECONDS = 3.0  # for the server to accept the run
-_gave_up: list[str] = []  # why this process tracks offline though online was asked for
+REACH_SECONDS = 1.0  # timeout for connecting to the server
+INIT_SECONDS = 3.0  # timeout for the server to accept the run
+_gave_up: list[str] = []  # why this process tracks offline although online was asked for
 
 
 class Tracker:
-    """Nothing is tracked. What a training tells of itself goes nowhere."""
+    """A tracker that does nothing, for experiments without tracking."""
 
     def epoch(self) -> None:
-        """An epoch is on record."""
+        """Do nothing; `Run` logs the new epochs here."""
 
 
 class Run(Tracker):
@@ -46,7 +46,7 @@ class Run(Tracker):
     def __init__(self, run: Any, folder: Path, live: bool, last: int) -> None:
         self.run, self.folder, self.live, self.last = run, folder, live, last
         self.mirrored = int(run.summary.get("epoch") or 0) if live else int(_noted(folder).get("epoch", 0))
-        self.extra: dict[str, Any] = {}  # what goes with the last epoch
+        self.extra: dict[str, Any] = {}  # logged with the last epoch
 
     def epoch(self) -> None:
         if self.live:
@@ -54,7 +54,7 @@ class Run(Tracker):
                 self._catch_up(self.last - 1)
 
     def _catch_up(self, until: int) -> None:
-        """Log the lines that are not mirrored yet."""
+        """Log the lines up to epoch `until` that are not logged yet."""
         for line in files.read_metrics(self.folder):
             if self.mirrored < line["epoch"] <= until:
                 self.run.log(line | (self.extra if line["epoch"] == self.last else {}))
@@ -66,13 +66,13 @@ class Run(Tracker):
         if result.exists():
             self.run.summary.update(_flat({k: v for k, v in files.read_json(result).items() if k != "runs"}))
         self.run.finish(exit_code=1 if failed else 0)
-        if not self.live:  # only now are the rows in wandb's file for sure
+        if not self.live:  # only now are the rows surely in wandb's file
             files.write_json(self.folder / "wandb.json", _noted(self.folder) | {"epoch": self.mirrored})
 
 
 @contextmanager
 def tolerated(what: str) -> Iterator[None]:
-    """Whatever fails in wandb is said and does not fail the training: metrics.jsonl has it all."""
+    """Print errors of wandb instead of failing the training: metrics.jsonl has everything."""
     try:
         yield
     except Exception as error:
@@ -80,12 +80,12 @@ def tolerated(what: str) -> Iterator[None]:
 
 
 def run_id(name: str) -> str:
-    """Return the wandb id for a name: the same whichever experiment asked for the training."""
+    """Return the wandb id for a name, the same for every experiment."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def id_of(folder: Path) -> str:
-    """Return a training's wandb id: the same for every start, another one if it was deleted and trained anew."""
+    """Return a training's wandb id: the same for every session, another one if it was deleted and trained again."""
     return run_id(f"{folder.name} {word}" if (word := _noted(folder).get("life")) else folder.name)
 
 
@@ -93,7 +93,7 @@ def id_of(folder: Path) -> str:
 def tracked(
     home: Home, training: Training, folder: Path, hardware: str, mask: Found | None = None
 ) -> Iterator[Tracker]:
-    """Mirror one training for as long as it runs in this process."""
+    """Mirror one training to wandb while it runs in this process."""
     if home.experiment.track.mode == "disabled":
         yield Tracker()
         return
@@ -111,7 +111,7 @@ def tracked(
 
 
 def track_report(home: Home, rows: Sequence[Row], paths: list[Path]) -> None:
-    """Log the table of results and the figures, as the sweep's own run."""
+    """Log the table of results and the figures as a run of the sweep itself."""
     if home.experiment.track.mode == "disabled":
         return
     import wandb
@@ -141,7 +141,7 @@ def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
 
 
 def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -> tuple[Any, bool]:
-    """The run, and whether it goes to a server."""
+    """Return a new or resumed wandb run, and whether it is online."""
     import wandb
 
     track = home.experiment.track
@@ -161,20 +161,20 @@ def _begin(home: Home, id_: str, name: str, kind: str, config: dict[str, Any]) -
                 return _defined(wandb.init(mode="online", **wanted)), True
             except wandb.Error as error:
                 why = " ".join(str(error).split())[:200]
-                wandb.teardown(exit_code=1)  # else the id counts as in use
-        _gave_up.append(why)  # the next trainings of this process need not try again
+                wandb.teardown(exit_code=1)  # else wandb considers the id in use
+        _gave_up.append(why)  # later trainings of this process do not try again
         console.print(f"wandb: {why}; going on offline, `lottery wandb sync` brings it up later")
     return _defined(wandb.init(mode="offline", **wanted)), False
 
 
 def _defined(run: Any) -> Any:
     run.define_metric("epoch")
-    run.define_metric("*", step_metric="epoch")  # wandb's own steps shift when fragments of a run are joined
+    run.define_metric("*", step_metric="epoch")  # wandb's own steps shift when parts of a run are joined
     return run
 
 
 def hindrance() -> str:
-    """Why the server cannot be used; empty where it can."""
+    """Return why the wandb server cannot be used, or ""."""
     url = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai")
     host = url.hostname or ""
     if not os.environ.get("WANDB_API_KEY") and not _in_netrc(host):
@@ -214,7 +214,8 @@ def _config(home: Home, training: Training, hardware: str, found: Found | None) 
 
 
 def _flat(result: dict[str, Any]) -> dict[str, Any]:
-    """
+    """Return a result with nested keys joined by _.
+
     >>> _flat({"test": {"top1": 0.5}, "density": 0.2})
     {'test_top1': 0.5, 'density': 0.2}
     """

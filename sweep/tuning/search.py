@@ -1,8 +1,8 @@
-"""A search for a better dense recipe: a file as wandb's sweeps have them, and the trials it asks for.
+"""A search for a better dense recipe: a file in the format of wandb's sweeps, and its trials.
 
-The trials of `grid` and `random` are a function of the file and the experiment, so that they are the same in every
-process; `bayes` chooses by what came of those before (Optuna's tree-structured Parzen estimator). A trial is an
-experiment of its own, written as the overrides that make it from the one that is tuned.
+The trials of `grid` and `random` are a function of the file and the experiment, so they are the same in every process;
+`bayes` chooses by the results so far (Optuna's tree-structured Parzen estimator). A trial is an experiment of its own,
+given as overrides of the one that is tuned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = ("validation_top1", "validation_top5", "validation_loss")
 METHODS = ("grid", "random", "bayes")
 Trial = tuple[str, ...]  # overrides
 
-# share between 0 and 1 → a value between low and high, as wandb's distributions of these names draw it
+# (u, low, high) → value, u uniform in [0, 1): wandb's distributions of these names
 DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
     "uniform": lambda share, low, high: low + share * (high - low),
     "int_uniform": lambda share, low, high: math.floor(low + share * (high + 1 - low)),
@@ -38,7 +38,7 @@ DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
 
 @dataclass(frozen=True)
 class Search:
-    content: dict[str, Any]  # the file, in the form that wandb takes too
+    content: dict[str, Any]  # the file, in the format of wandb's sweeps
 
     @property
     def method(self) -> str:
@@ -50,12 +50,12 @@ class Search:
 
     @property
     def falling(self) -> bool:
-        """Whether less is better."""
+        """Whether a lower metric is better."""
         return bool(self.content["metric"].get("goal") == "minimize")
 
     @property
     def count(self) -> int:
-        """How many trials there are."""
+        """Return the number of trials."""
         whole = (
             math.prod(len(_values(choice)) for choice in self.parameters.values()) if self.method == "grid" else None
         )
@@ -71,7 +71,7 @@ class Search:
 
 
 def read(path: Path) -> Search:
-    """The search in a YAML file; whatever a trial could not be made of is refused."""
+    """Return the search in a YAML file; raise Refused if it is invalid."""
     try:
         raw = read_yaml(path.read_text())
     except OSError as error:
@@ -119,7 +119,7 @@ def read(path: Path) -> Search:
 
 
 def trials(search: Search, experiment: Experiment) -> list[Trial]:
-    """Return the trials that are known beforehand, in the order they are made: all, or of `bayes` none."""
+    """Return the trials that are known in advance, in order: all of them, or none for `bayes`."""
     if search.method == "bayes":
         return []
     if search.method == "grid":
@@ -132,7 +132,7 @@ def trials(search: Search, experiment: Experiment) -> list[Trial]:
 
 
 def chosen(search: Search, experiment: Experiment, before: Mapping[Trial, float | None]) -> Trial:
-    """Return the next trial of `bayes`, given those before it with their metrics, None for one that has none yet."""
+    """Return the next trial of `bayes`, given the earlier ones with their metrics (None: not known yet)."""
     try:
         import optuna
     except ImportError:
@@ -173,15 +173,15 @@ def _draw(choice: dict[str, Any], stream: np.random.Generator) -> Any:
 
 
 def _number(choice: dict[str, Any], text: str) -> float:
-    """Return the value of a trial as Optuna has it: a number within its bounds (the text is rounded), or the place of
-    one of several values."""
+    """Return a trial's value as Optuna has it: a number within bounds (texts are rounded), or the index of a choice."""
     if "distribution" in choice:
         return min(max(json.loads(text), choice["min"]), choice["max"])
     return [_text(value) for value in _values(choice)].index(text)
 
 
 def _trial(given: dict[str, Any]) -> Trial:
-    """
+    """Return a trial as overrides.
+
     >>> _trial({"recipe.learning_rate": 0.123456789, "recipe.nesterov": True})
     ('recipe.learning_rate=0.123457', 'recipe.nesterov=true')
     """

@@ -1,8 +1,7 @@
-"""Trials of a search and what became of them, as files.
+"""The trials of a search and their outcomes, as files.
 
-A folder `tune-NAME-HASH` holds the experiment that is tuned, the search and, where trials are chosen by what came
-before, a file per trial that was chosen. A trial itself is an ordinary dense run in the pool: what was tuned can be
-swept on from there, and a trial that another process trains is left to it.
+A folder `tune-NAME-HASH` holds the experiment that is tuned, the search and, for `bayes`, a file per chosen trial. A
+trial itself is an ordinary dense run in the pool: sweeps can start from it, and two processes never train it at once.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from sweep.tuning.search import Search, Trial
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one trial."""
+    """The outcome of one trial."""
 
     trial: Trial
     folder: Path
     state: str  # waiting, begun, failed, done
-    value: float | None  # of the search's metric, on validation images
+    value: float | None  # the search's metric on the validation images
     note: str = ""
 
 
@@ -47,11 +46,11 @@ class Tuning:
 
     @cached_property
     def planned(self) -> list[Trial]:
-        """The trials that are known beforehand."""
+        """Return the trials that are known in advance."""
         return search.trials(self.search, self.experiment)
 
     def known(self, number: int) -> Trial | None:
-        """Return a trial by its number, from 0; None for one that is not chosen yet."""
+        """Return a trial by its number, from 0; None if it is not chosen yet."""
         if number < len(self.planned):
             return self.planned[number]
         found = files.read_json_if_there(self._chosen / f"{number}.json", {"trial": list})
@@ -70,18 +69,17 @@ class Tuning:
             return trial
 
     def home(self, trial: Trial) -> Home:
-        """The trial as an experiment of its own, named after the search and the training."""
+        """Return the trial as an experiment of its own, named after the search and the training."""
         experiment = experiment_file.load(self.root / "experiment.yaml", trial)
         name = f"{self.root.name}-{training_of(experiment).digest[:8]}"
         return Home(self.root.parent / name, replace(experiment, name=name))
 
     def forgive(self, trial: Trial) -> None:
-        """Whoever submits it again gives it a new chance."""
+        """Set the trial's count of starts without progress to 0, because it is submitted again."""
         claim.forgive(self._dense(trial))
 
     def outcomes(self) -> list[Outcome]:
-        """Return what became of every trial that is known, the best first; those of an earlier version too, which kept
-        the trials that a server chose in the same folder."""
+        """Return the outcomes of all known trials, the best first."""
         paths = sorted(self._chosen.glob("*.json"))
         known = [*self.planned, *(tuple(files.read_json(path, {"trial": list})["trial"]) for path in paths)]
         sign = 1 if self.search.falling else -1
@@ -99,7 +97,7 @@ class Tuning:
         return Outcome(trial, folder, "begun" if (dense / "checkpoint.h5").exists() else "waiting", None)
 
     def _metric(self, one: Outcome) -> float | None:
-        """Return what the next choice takes for the metric of a trial: that it diverged is an answer, the worst."""
+        """Return a trial's metric for the next choice; a failed trial counts as the worst."""
         return (math.inf if self.search.falling else 0.0) if one.state == "failed" else one.value
 
     @property
@@ -112,20 +110,20 @@ class Tuning:
 
 
 def training_of(experiment: Experiment) -> Training:
-    """A trial trains the dense network once, with the first seed."""
+    """Return the training of a trial: the dense network, with the first seed."""
     return dense_of(experiment, experiment.seeds[0])
 
 
 def describe(experiment: Experiment, wanted: Search, results: Path) -> Tuning:
-    """The search as it would be; nothing is written."""
+    """Return the search of an experiment, without writing anything; raise Refused without validation images."""
     if not experiment.data.validation:
         raise Refused("data.validation: received 0, expected images to choose by; the test images stay out of it")
     return Tuning(results / f"tune-{experiment.name}-{wanted.hash(experiment)}", experiment, wanted)
 
 
 def create(tuning: Tuning) -> Tuning:
-    """Make its folder."""
-    # written anew each time: what is no part of the hash, such as data.path, may be another now
+    """Write the folder of a search."""
+    # written each time: fields that are not part of the hash, such as data.path, may have changed
     files.write_text(tuning.root / "experiment.yaml", experiment_file.record(tuning.experiment))
     files.write_text(tuning.root / "search.yaml", yaml.safe_dump(tuning.search.content, sort_keys=False))
     return tuning

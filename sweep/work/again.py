@@ -1,7 +1,7 @@
-"""Weights that a finished training did not keep, or lost: it is trained again, up to the last of them.
+"""Training again for weights that a finished training did not keep, or lost: up to the last point that is needed.
 
-That is a training like any other, in the folder `again` beside its record: claimed, saved, gone on with. The record
-stays as it is. Every epoch must come out with the loss on record and the end with its hash; then its weights are taken.
+It is an ordinary training in the subfolder `again`: claimed, saved and resumed. The first result stays as it is. Every
+epoch must have the recorded loss, and the end the recorded hash; only then are the weights used.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from sweep.work.start import drop_later, keep
 
 
 class Other(Exception):
-    """Trained again, it is not the same training: other kernels round differently, and that grows."""
+    """The second training differs from the first: other kernels round differently, and the difference grows."""
 
 
 class _First:
-    """What is on record of the first training, whose weights at the wanted points are not there."""
+    """The record of the first training, whose weights at the wanted points are missing."""
 
     def __init__(self, home: Home, training: Task, wanted: list[Point]) -> None:
         self.name, self.wanted, self.last = training.slug, wanted, home.last_epoch(training)
@@ -47,7 +47,7 @@ class _First:
         self.losses = {line["epoch"]: line["train_loss"] for line in lines if "train_loss" in line}
 
     def goal(self, program: Program, begin: int) -> tuple[frozenset[int], int]:
-        """Return the steps whose weights are kept, and the epochs up to the last of them; refuse what cannot be had."""
+        """Return the steps whose weights to keep, and the epochs to train; raise Refused if that is impossible."""
         devices, total = self.result["devices"], program.recipe.epochs * program.steps
         if devices != program.devices.replicas:
             raise Refused(f"{self.lost}, and it was trained on {devices} devices, not on {program.devices.replicas}; "
@@ -61,7 +61,7 @@ class _First:
         return points, until
 
     def compare(self, place: Path) -> None:
-        """Raise Other where an epoch of the second training has another loss than on record."""
+        """Raise Other if an epoch of the second training has another loss than the first had."""
         for line in files.read_metrics(place):
             if line["train_loss"] != (loss := self.losses[line["epoch"]]):
                 raise Other(f"train loss of epoch {line['epoch']} {line['train_loss']}, recorded {loss}")
@@ -70,7 +70,7 @@ class _First:
 def train_again(
     home: Home, program: Program, inputs: Inputs, wanted: list[Point], before_writing: Callable[[], None], quiet: bool
 ) -> None:
-    """Leave the weights at the wanted points in the training's folder."""
+    """Train again up to the wanted points and write their weights into the training's folder, or raise Refused."""
     training = inputs.training
     folder, start = home.folder(training), inputs.start(program.network, program.steps)
     first, place = _First(home, training, wanted), folder / AGAIN
@@ -90,7 +90,7 @@ def train_again(
                 raise Other("other weights at its end")
             keep(place, program, training, END, final)
     except Other as other:
-        for path in (place / "snapshots", place / "checkpoint.h5", place / "metrics.jsonl"):  # its claim stays
+        for path in (place / "snapshots", place / "checkpoint.h5", place / "metrics.jsonl"):  # keeps the claim
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         why = "; ".join(filter(None, (str(other), _difference(first.result))))
         raise Refused(f"{first.lost}, and trained again it is another training ({why}); {first.instead}") from None
@@ -102,7 +102,7 @@ def train_again(
 
 
 def _passed(place: Path, wanted: Collection[int], steps: int) -> bool:
-    """Whether an earlier second training, for other points, is beyond one of these and did not keep it."""
+    """Whether the checkpoint of an earlier second training is past a wanted step that it did not keep."""
     checkpoint = place / "checkpoint.h5"
     if not checkpoint.exists():
         return False
@@ -111,7 +111,7 @@ def _passed(place: Path, wanted: Collection[int], steps: int) -> bool:
 
 
 def _difference(result: dict[str, Any]) -> str:
-    """Why that may be: what was different then, or what a GPU needs to round the same."""
+    """Return why a second training may differ: other hardware or software, or a GPU without its autotuning choices."""
     here = circumstances()
     other = [f"{result[key]} then, {here[key]} here" for key in ("hardware", "driver", "tensorflow")
              if result.get(key) not in (None, here[key])]  # fmt: skip

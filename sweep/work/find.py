@@ -1,4 +1,4 @@
-"""Finds an experiment and its results folder by a file, a folder or a name."""
+"""The search for an experiment and its results folder by a file, a folder or a name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SHIPPED = Path(__file__).parents[2] / "experiments"
 
 
 def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experiment, Path]:
-    """The experiment of a YAML file, of its folder, of a name under `results` or of one that is shipped; its folder."""
+    """Return an experiment and its folder, given a YAML file, a folder, a name under `results` or a shipped name."""
     path = Path(word)
     if not path.is_dir() and not (results / word).is_dir() and (SHIPPED / f"{word}.yaml").is_file():
         path = SHIPPED / f"{word}.yaml"
     if path.is_dir():
-        folder = path if path.name not in ("", "..") else path.resolve()  # the pool is the folder above
+        folder = path if path.name not in ("", "..") else path.resolve()  # the pool is its parent folder
     elif path.suffix in (".yaml", ".yml"):
         experiment = experiment_file.load(path, overrides)
         return _listed(experiment, results / experiment.name), results / experiment.name
@@ -33,7 +33,7 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     if not (folder / "experiment.yaml").is_file():
         raise Refused(f"{folder}: no experiment.yaml in it; expected the folder of an experiment or an experiment file")
     experiment = experiment_file.load(folder / "experiment.yaml", overrides)
-    if any(override.startswith("name=") for override in overrides):  # another one, that begins as this
+    if any(override.startswith("name=") for override in overrides):  # a new experiment, as a copy of this one
         folder = folder.parent / experiment.name
     if any(override.startswith(("data.", "transfer.", "model.weights")) for override in overrides):
         experiment = _listed(experiment, folder)
@@ -41,21 +41,20 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
 
 
 def open_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """Return the home of an experiment with its folder made ready for writing."""
+    """Return the home of an experiment, with its folder created and up to date."""
     experiment, folder = find(word, overrides, results)
     return opened(experiment, folder)
 
 
 def read_home(word: str, overrides: tuple[str, ...], results: Path) -> Home:
-    """Return the home of an experiment for looking only: nothing is written, and the folder may not exist yet."""
+    """Return the home of an experiment for reading: nothing is written, and the folder need not exist."""
     experiment, folder = find(word, overrides, results)
     refuse_old(folder)
     return Home(folder, experiment)
 
 
 def _listed(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment with the digests of its images and given weights as they are or, where they are not there,
-    as it was planned."""
+    """Return the experiment with digests of its images and weights file or, if they are absent, those on record."""
     if not experiment.model.weights and not any(SOURCES[one.name].listed for one in experiment.datasets.values()):
         return experiment
     on_record = folder / "experiment.yaml"
@@ -67,7 +66,7 @@ def _listed(experiment: Experiment, folder: Path) -> Experiment:
 
 
 def _with_digest(model: Model, known: Model, pool: Path) -> Model:
-    """Return the model with the digest of its given weights; a training of the pool stands for its final ones."""
+    """Return the model with the digest of its weights file; a training's name stands for its final weights."""
     if not model.weights:
         return model
     final = pool / "trainings" / model.weights / "snapshots" / "final.h5"

@@ -1,4 +1,4 @@
-"""What only the data can tell of an experiment, refused before anything is written or submitted."""
+"""Checks of an experiment that need its data, done before anything is written or submitted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweep.training.schedule import check_batch, check_points, check_size
 
 
 def fitting(experiment: Experiment) -> Dataset:
-    """Return the data of an experiment; raise Refused unless it fills a batch and has the size and steps asked for."""
+    """Return the data set of an experiment; raise Refused if batch, image size or points do not fit it."""
     dataset = _fitting(experiment.data, experiment.recipe)
     source = dataset
     if experiment.transfer.source:

@@ -1,4 +1,4 @@
-"""What a task reads, asked for once, at the door: whatever comes after may trust it."""
+"""The inputs of a task, opened and checked once; later code relies on them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
 
 
 class Skipped(Exception):
-    """The training is not to be started, as `prune.collapse` has it: a layer is fully pruned."""
+    """The training is not started because a layer is fully pruned (`prune.collapse: skip`)."""
 
 
 class Device(Scorer, Protocol):
-    """Where a task is done: it has the programs of trainings, and what a mask needs besides files."""
+    """The place where a task runs: it has the programs of trainings, and what a mask needs besides files."""
 
     def program(self, training: Task) -> Program: ...
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a task reads: all of it is there, of its network and its data, and of the runs that the pool has now."""
+    """The inputs of a task, checked: they fit its network and data, and come from the runs that are in the pool."""
 
     training: Task
-    weights: tuple[Weights, ...]  # of other trainings: those it starts from, or the ends of a line
+    weights: tuple[Weights, ...]  # weights of other trainings: its start, or the ends of a line
     mask: Found | None
-    fingerprint: str  # of the data
+    fingerprint: str  # fingerprint of the data
     runs: dict[str, str]  # hashes of the runs it comes from, by name
 
     def start(self, network: Network, steps: int) -> Start:
-        """Return where the training begins: weights, mask, and the step it takes up; `steps` are those of an epoch."""
+        """Return weights, mask and first step of the training; `steps` is the number of steps per epoch."""
         from sweep.training.loop import Start
 
         training = self.training
@@ -63,7 +63,7 @@ class Inputs:
 
 
 def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
-    """Return what a task reads. Raise Refused where some is missing or does not fit, Skipped where it is no use."""
+    """Return the inputs of a task; raise Refused if one is missing or does not fit, Skipped if it cannot train."""
     for parent in training.needs:
         if why := home.skipped(parent):
             raise Skipped(f"{parent.slug} was skipped: {why}")
@@ -71,14 +71,14 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     came_from, starts = runs.origins(training), home.starts(training)
     mask, program = mask_of(home, training, device), device.program(training)
     _refuse_other_images(home, training, runs, program.fingerprint)
-    # of a network with other classes, where it was trained on other data
+    # a source on other data may have other classes
     read = partial(adopted_weights, seed=training.origin) if training.transferred else files.read_snapshot
     weights = tuple(read(path, program.network) for path in starts)
     return Inputs(training, weights, mask, program.fingerprint, came_from)
 
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
-    """Return the mask of a training, if it has one. Raise Skipped where it leaves a kernel empty."""
+    """Return the mask of a training, or None; raise Skipped or Refused (`prune.collapse`) if it empties a layer."""
     network = scorer.network(training) if isinstance(training, Training) and training.transferred else None
     found = make_mask(home, training.mask, scorer, network) if training.mask else None
     empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
@@ -92,8 +92,8 @@ def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
 
 
 def _refuse_other_images(home: Home, training: Task, runs: Runs, fingerprint: str) -> None:
-    """A ticket on other images than its dense run had would be a mistake nobody sees."""
-    for other in (*training.needs, *home.graph):  # any that is done, if it comes from none on this data
+    """Raise Refused if finished trainings on this data set, such as the dense run, had other images."""
+    for other in (*training.needs, *home.graph):  # its parents first, else any finished training
         if other.data == training.data and (result := runs.record(other.name)):
             if (before := result.get("fingerprint")) != fingerprint:
                 raise Refused(

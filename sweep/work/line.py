@@ -2,8 +2,8 @@
 
     instability = max over α of error(α θ₁ + (1 − α) θ₂) − (error(θ₁) + error(θ₂)) / 2
 
-on the test split, at 30 points with the ends among them. All numbers of the network lie on the line, the moving
-statistics of batch norm too. Under 2 percentage points of error the two are linearly connected: the point is stable.
+on the test split, at 30 points including the ends. All weights are interpolated, and batch norm's moving statistics
+too. Below 2 percentage points the two are linearly connected: the point is stable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POINTS = 30
 
 
 def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Callable[[], None]) -> None:
-    """Evaluate the line, and leave its result."""
+    """Evaluate the points of the line and write its result."""
     line, (one, other) = inputs.training, inputs.weights
     found = []
     for share in np.linspace(0.0, 1.0, POINTS, dtype=np.float32):
@@ -51,7 +51,8 @@ def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Calla
 
 
 def instability(errors: list[float]) -> float:
-    """
+    """Return the instability of the test errors along a line.
+
     >>> round(instability([0.1, 0.5, 0.2]), 3)
     0.35
     """

@@ -1,4 +1,4 @@
-"""A training done, and what it leaves: snapshots and its result."""
+"""The execution of one training: snapshots at the points that others need, and its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sweep.work.inputs import Inputs
 
 
 def run_training(home: Home, program: Program, inputs: Inputs, began: float, quiet: bool, watch: Watch) -> None:
-    """Train it, keep the weights that others start from, and leave its result. `began`: when its process claimed it."""
+    """Train, keep the weights that others start from, and write the result. `began`: time of the claim."""
     training = inputs.training
     folder, start = home.folder(training), inputs.start(program.network, program.steps)
     watch = replace(
@@ -43,7 +43,7 @@ def run_training(home: Home, program: Program, inputs: Inputs, began: float, qui
 
 
 def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
-    """Steps at which its weights are kept: of a dense run those that others start from, and extra early checkpoints."""
+    """Return the steps at which a dense run keeps its weights: points that others need, and early ones (LADDER)."""
     if not training.dense:
         return frozenset()
     asked = [at for at in home.points_asked(training) if at != END]
@@ -53,7 +53,7 @@ def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
 
 
 def drop_later(folder: Path, step: int) -> None:
-    """What an attempt that was given up had kept beyond it: on a GPU the next one goes elsewhere."""
+    """Delete snapshots after `step`, left by an abandoned attempt: on a GPU the next one may have other weights."""
     for later in kept_steps(folder):
         if later > step:
             snapshot_at(folder, later).unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def drop_later(folder: Path, step: int) -> None:
 
 
 def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
-    """Write the weights as the checkpoint after `at` steps, or as the final one."""
+    """Write the weights as the snapshot after `at` steps, or as the final one."""
     network = program.network
     step = program.recipe.epochs * program.steps if isinstance(at, Point) else at
     attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}
@@ -70,7 +70,7 @@ def keep(folder: Path, program: Program, training: Task, at: int | Point, weight
 
 
 def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    """What result.json says of any training, its circumstances included."""
+    """Return the content of result.json."""
     epochs = outcome.epochs
     out: dict[str, Any] = {
         "training": inputs.training.name,
@@ -91,7 +91,7 @@ def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[
     lines = [line for line in metrics if "trainings_on_gpu" in line]
     if lines and len(lines) == len(metrics):
         out["gpu_seconds"] = sum(
-            line.get("devices", program.devices.replicas)  # each session may have had others
+            line.get("devices", program.devices.replicas)  # sessions may differ in devices
             * (line["seconds"] + line["evaluation_seconds"])
             / line["trainings_on_gpu"]
             for line in lines

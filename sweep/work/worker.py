@@ -1,7 +1,7 @@
-"""Does one task of an experiment after another in one process, on one compiled program.
+"""The worker: does the tasks of an experiment one after another in one process, with one compiled program.
 
-A task is a word, the slug of a training: it can be handed to a worker process, an array element or a person's command
-line alike, as data.
+A task is given as text, the slug of a training, so that a worker process, an array element and a command line can take
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BUSY_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that did not succeed. `refused`: its input cannot be used, and trying again will not help."""
+    """A task that failed. `refused`: its input is invalid, so trying again will not help."""
 
     task: str
     reason: str
@@ -48,7 +48,7 @@ class Failure:
 
 
 class Worker:
-    """Performs tasks. The program is compiled at the first task and serves all later ones of the same recipe."""
+    """A process's worker. The program is compiled at the first task and used for all later ones of the same recipe."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Worker:
         per_gpu: int = 1,
     ) -> None:
         self.home, self.devices, self.threads, self.quiet, self.per_gpu = home, devices, threads, quiet, per_gpu
-        self.restarts = restarts  # of a task from the same point before it is given up; None: a person decides
+        self.restarts = restarts  # starts without progress before a task counts as failed; None: no limit
         self._program: tuple[object, Program] | None = None
-        self._check: Callable[[], None] | None = None  # raises where another process has taken the task under way over
-        commit()  # as it is now, when this code was loaded; results say it later
+        self._check: Callable[[], None] | None = None  # raises if another process has taken over the current task
+        commit()  # cached now, when this code is loaded, for later results
 
     def program(self, training: Task) -> Program:
-        """Return the program of a task, compiled for the first that needs it."""
+        """Return the program of a task, compiled if the last one was of another model, data set or recipe."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
             compiled = keep_compiled(self.home.pool)
@@ -76,7 +76,7 @@ class Worker:
 
             dataset = open_dataset(training.data)
             devices = prepare(self.devices, self.threads)
-            if not self.devices:  # all there are, or as many as can share a batch
+            if not self.devices:  # as many as can share a batch
                 devices = first(devices, most_devices(training.recipe, devices.replicas))
             program = Program(training, dataset, replace(devices, sharing=self.per_gpu))
             if not self.quiet:
@@ -91,29 +91,29 @@ class Worker:
         return self.program(training).network
 
     def gradients(self, training: Training, weights: Weights) -> Gradients:
-        """Return the gradients of a training's network on its data, which scores look at."""
+        """Return the gradients of a training's network on its data, for pruning scores."""
         from sweep.training.gradients import DeviceGradients
 
         return DeviceGradients(self.program(training), weights, training.seed)
 
     def warm_up(self) -> bool:
-        """Compile ahead for others, where there is a GPU to compile for."""
+        """Compile the last training's program if there is a GPU, for later processes to find; return whether."""
         if not gpu_name():
             return False
         self.program(self.home.graph.trainings[-1])
         return True
 
     def perform(self, task: str) -> None:
-        """Do the task, unless it is done."""
+        """Do the task, unless it is done; train a finished one again if weights that others need are missing."""
         home, training, self._check = self.home, self.home.training(task), None
         folder = home.folder(training)
         if home.done(training):
             if training.name in home.missing_points():
                 self._again(training)
             return
-        # before anything can go wrong, so that a start that dies while compiling counts too
+        # claimed first, so that a start that dies while compiling counts too
         with self._claimed(folder) as (mine, check):
-            if home.done(training):  # by another process, between the look and the claim
+            if home.done(training):  # by another process meanwhile
                 return
             (folder / "failure.json").unlink(missing_ok=True)
             try:
@@ -121,7 +121,7 @@ class Worker:
             except Skipped as why:
                 self._skip(training, why)
                 return
-            # a checkpoint belongs to the runs of its beginning
+            # a checkpoint belongs to the runs that its first session started from
             begun = (folder / "checkpoint.h5").exists()
             came_from = Runs(home.pool).recorded(training.name) if begun else inputs.runs
             described = training.described() | {"name": training.name, "runs": came_from}
@@ -142,11 +142,11 @@ class Worker:
                     track_weights(home, training, tracker)
 
     def _again(self, training: Task) -> None:
-        """For the weights that it did not keep, or lost, and others want."""
+        """Train a finished training again for the missing weights that others need."""
         home, folder = self.home, self.home.folder(training)
         with self._claimed(folder / AGAIN) as (_, check):
             wanted = home.missing_points().get(training.name)
-            if not wanted:  # another process had them again, between the look and the claim
+            if not wanted:  # another process has done it meanwhile
                 return
             (folder / "failure.json").unlink(missing_ok=True)
             points = ", ".join(in_order(map(str, wanted)))
@@ -158,26 +158,26 @@ class Worker:
 
     @contextmanager
     def _claimed(self, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
-        """While the claim on a task is held: the claim, and a function that raises where another process has it."""
+        """Hold the claim on a task; yield it and a function that raises if another process has taken it over."""
         mine = claim.take(place, self.restarts)
         self._check = partial(claim.check, place, mine)
         with claim.beating(place, mine):
             yield mine, self._check
 
     def skip_collapsed(self) -> None:
-        """Put on record which trainings are not worth starting, as far as files alone can say."""
+        """Write skipped.json for trainings whose mask fully prunes a layer, as far as masks can be made from files."""
         home = self.home
         for training in home.graph:
             if training.mask is None or home.done(training) or not all(map(home.done, training.needs)):
                 continue
-            if training.transferred:  # its network takes other data to know
+            if training.transferred:  # its network is known only with its data
                 continue
             if can_make(home, training.mask):
                 try:
                     mask_of(home, training, self)
                 except Skipped as why:
                     self._skip(training, why)
-                except Refused:  # said when its turn comes
+                except Refused:  # reported when it is its turn
                     pass
 
     def _skip(self, training: Task, why: Skipped) -> None:
@@ -185,16 +185,16 @@ class Worker:
         files.write_json(self.home.folder(training) / "skipped.json", said)
 
     def attempt(self, task: str) -> Failure | None:
-        """Do the task; what went wrong is recorded beside its results and returned, so that others can go on."""
+        """Do the task; record what fails in failure.json and return it, so that other tasks can continue."""
         try:
             self.perform(task)
         except (Interrupted, Busy):
             raise
         except (Refused, Diverged, Stuck) as error:
             return self._failed(task, str(error), refused=isinstance(error, Refused))
-        except Exception as error:  # any fault of one training, out of memory too, must not end the others
+        except Exception as error:  # no failure of one training, even out of memory, may stop the others
             if isinstance(error, OSError) and error.errno in files.FULL:
-                where = error.filename or self.home.folder_of(task)  # the system does not always say
+                where = error.filename or self.home.folder_of(task)  # the system does not always name the file
                 return self._failed(task, f"{where}: {error.strerror}; make room and run again")
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             return self._failed(task, reason, traceback.format_exc())
@@ -202,13 +202,13 @@ class Worker:
         return None
 
     def _failed(self, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
-        """A copy that was superseded says nothing of its successor."""
+        """Record a failure, unless another process has taken over the task (raise Superseded)."""
         if self._check:
             self._check()
         return record_failure(self.home, task, reason, trace, refused)
 
     def attempt_patiently(self, task: str) -> Failure | None:
-        """Attempt a task; where another process has the training, wait until it is done or free."""
+        """Attempt a task; while another process has the training, wait until it is done or free."""
         said = False
         while True:
             try:
@@ -221,7 +221,7 @@ class Worker:
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
-    """Beside its results; where that cannot be written (a full disk may be the very reason), it is said only."""
+    """Write failure.json and return the failure; if it cannot be written (full disk), only return it."""
     try:
         files.write_json(home.folder_of(task) / "failure.json", {"task": task, "reason": reason, "traceback": trace})
     except OSError as error:
