@@ -114,7 +114,7 @@ def _copy(record: Path, changed: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def unpack_here(root: Path) -> None:
-    """Turn a record into a results root without weights; leave any other folder as it is.
+    """Turn a record into a results root, with weights only if it has them; leave any other folder as it is.
 
     Existing files are kept, so that it may be killed at any moment, or done by two processes at once.
     """

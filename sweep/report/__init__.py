@@ -1,4 +1,4 @@
-"""What a sweep found: results.csv, the page, a LaTeX table, figures for papers."""
+"""The report of a sweep: results.csv, the page, a LaTeX table, figures for papers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.tracking.dashboard import FIGURES
 
 
 def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
-    """Write all files of the report, of an unfinished sweep with what is there; return their paths, the page first."""
+    """Write all files of the report, also of an unfinished sweep; return their paths, the page first."""
     return write_findings(home, findings(home, margin))
 
 
@@ -35,6 +35,6 @@ def write_findings(home: Home, found: Findings, folder: Path | None = None) -> l
         out += write_figures(home, found.rows, folder)
         page = write_page(home, found, folder)
     for name in ("kept.json", *(f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg"))):
-        if folder / name not in out:  # of the sweep as it was before
+        if folder / name not in out:  # left from an earlier report
             (folder / name).unlink(missing_ok=True)
     return [page, *out]

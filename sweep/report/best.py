@@ -1,4 +1,4 @@
-"""Which ticket to take out of a sweep."""
+"""The choice of one ticket of a sweep."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ NOT_WORSE = ("winning", "matching", "control not beaten", "undecided")
 
 @dataclass(frozen=True)
 class Best:
-    """One trained ticket, and what the sweep shows of its kind."""
+    """One trained ticket, and the verdict on tickets of its level and rewind point."""
 
     training: str  # its name in the pool
     seed: int
     density: float
     rewind: str
     test_top1: float
-    outcome: str  # the verdict over all seeds, and why
+    outcome: str  # verdict over all seeds
     reason: str
 
 
 def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGIN) -> Best:
-    """Return the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse.
+    """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
 
-    With one seed nothing is shown; a ticket counts as not worse then if it lies within the margin. Of equally sparse
-    ones the most accurate in the mean over seeds; of its seeds the one with the highest validation accuracy, or the
-    first where nothing was held out: test images choose nothing.
+    With one seed, a ticket within the margin counts as not worse. Of equally sparse tickets, take the most accurate in
+    the mean over seeds; of its seeds, the one with the highest validation accuracy, or the first without validation
+    images. Test images decide nothing here.
     """
     not_worse = [one for one in verdicts if one.outcome in NOT_WORSE or _within(one, margin)]
     winning = [one for one in not_worse if one.outcome == "winning"]

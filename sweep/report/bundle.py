@@ -1,6 +1,6 @@
-"""The library that draws the figures of the page, as one script that stands in the page itself.
+"""The JavaScript library that draws the figures of the page, as one script inside the page.
 
-Making it takes seconds and it is the same for every page, so it is kept in the user's cache, with a checksum before it.
+Making it takes seconds and it is the same for every page, so it is kept in the user's cache, after its checksum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def bundle() -> str:
         if checksum == _checksum(script):
             return script
     script = inside_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"))
-    with contextlib.suppress(OSError):  # a home that cannot be written: made again the next time
+    with contextlib.suppress(OSError):  # if the cache cannot be written, it is made again the next time
         cache.mkdir(parents=True, exist_ok=True)
         files.write_text(kept, f"{_checksum(script)}\n{script}")
     return script
@@ -36,5 +36,5 @@ def _checksum(script: str) -> str:
 
 
 def inside_script(text: str) -> str:
-    """`</script>` in a string would end the script."""
+    """Return a text that can be put into a script element: `</script>` in it would end the script."""
     return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE)

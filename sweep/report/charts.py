@@ -1,4 +1,4 @@
-"""The charts of the page: the figures for paper, and those that a reader can ask something of."""
+"""The charts of the page: those for papers, and interactive ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweep.graph.results import Row, evaluations
 from sweep.report import figures
 from sweep.report.kept import kept, masks_of
 
-# the text of the figures takes the colour of the page, light or dark
+# text in the figures has the colour of the page's text, light or dark
 INK = {"labelColor": "currentColor", "titleColor": "currentColor", "domainColor": "#8888", "tickColor": "#8888"}
 CONFIG = {
     "background": None,
@@ -21,14 +21,14 @@ CONFIG = {
         "labelLimit": 320,
         "orient": "bottom",
         "layout": {"bottom": {"direction": "vertical"}},
-        "columns": 2,  # on a phone 1 (page.html)
+        "columns": 2,  # 1 on a phone (page.html)
     },
     "title": {"color": "currentColor", "subtitleColor": "currentColor"},
     "view": {"stroke": None},
     "rule": {"color": "#888"},
     "text": {"color": "#888"},
 }
-# what metrics.jsonl says of an epoch, some of it of training and validation: its title, and by what it is multiplied
+# keys of metrics.jsonl, some with the prefix train_ or validation_: title, and factor for the chart
 MEASURES = {
     "top1": ("accuracy (%)", 100),
     "loss": ("loss", 1),
@@ -43,17 +43,19 @@ MEASURES = {
     "step_ms_p95": ("step time, 95 % of calls below (ms)", 1),
     "trainings_on_gpu": ("trainings on its GPU", 1),
 }
-CLASSES = 40  # of a confusion matrix that can be read
-IDS = {"accuracy": "curves", "heatmap": "grid"}  # of their places on the page, where these differ from their names
+CLASSES = 40  # most classes of a readable confusion matrix
+IDS = {"accuracy": "curves", "heatmap": "grid"}  # HTML ids that differ from the chart's name
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
 def specifications(home: Home, rows: list[Row]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Return the charts of the page as Vega-Lite specifications, and what stands under them, by the ids of their
-    places. What is a subtitle on paper stands under the figure: there lines break on a phone."""
+    """Return the charts of the page as Vega-Lite specifications, and the lines below them, by HTML id.
+
+    Subtitles become text below the chart, where it can wrap on a phone.
+    """
     found = figures.charts(home, rows, page=True)
     found |= {"confusion": confusion(home), "learning": learning(home), "layers": layers(home)}
-    if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves say it all
+    if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves show the same
         found |= {"heatmap": None, "differences": None}
     drawn = {IDS.get(name, name): _on_page(chart) for name, chart in found.items() if chart is not None}
     titles = {name: spec.pop("title", None) for name, spec in drawn.items()}
@@ -62,16 +64,16 @@ def specifications(home: Home, rows: list[Row]) -> tuple[dict[str, Any], dict[st
 
 
 def _on_page(chart: Any) -> dict[str, Any]:
-    """Return the specification of a chart as the page shows it: as wide as the page, in its colours."""
+    """Return a chart's specification with the width and colours of the page."""
     spec: dict[str, Any] = chart.to_dict(validate=False)
-    if spec.get("width") == 520 or "step" in (spec.get("width") or {}):  # a figure for paper: as wide as the page here
+    if spec.get("width") == 520 or "step" in (spec.get("width") or {}):  # drawn for paper: use the page's width
         spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     spec["config"] = CONFIG
     return spec
 
 
 def learning(home: Home) -> Any:
-    """Return the chart of what was measured at every epoch of one chosen training, beside the dense runs."""
+    """Return the chart of every epoch's metrics for one selected training, beside the dense runs, or None."""
     import altair as alt
 
     points = []
@@ -118,8 +120,10 @@ def learning(home: Home) -> Any:
 
 
 def confusion(home: Home) -> Any:
-    """Return the chart of the answers of one chosen training to the images of every class, with the accuracy of each;
-    None where `lottery evaluate` recorded none, or classes are too many to be read."""
+    """Return the confusion matrix of one selected training, with accuracy per class.
+
+    None if `lottery evaluate` recorded nothing, or if there are more than CLASSES classes.
+    """
     import altair as alt
 
     found = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}
@@ -148,8 +152,7 @@ def confusion(home: Home) -> Any:
 
 
 def layers(home: Home) -> Any:
-    """Return the chart of what one chosen level keeps of every layer, of the first seed that has masks; a fully pruned
-    layer in red."""
+    """Return the chart of weights remaining per layer at one selected level (first seed with masks), or None."""
     import altair as alt
 
     found, made = kept(home), dict[str, str]()
@@ -174,7 +177,7 @@ def layers(home: Home) -> Any:
         .transform_filter("datum.level == level")
     )
     bars = base.mark_bar().encode(
-        # the title ends where the axis does: names of layers leave little room on a phone
+        # title at the end of the axis: layer names leave little room on a phone
         x=alt.X("remaining:Q", title="weights remaining (%)", axis=alt.Axis(titleAnchor="end")).scale(domain=[0, 100]),
         tooltip=["kernel:N", "weights:Q", "kept:Q", "remaining:Q"],
     )
@@ -185,5 +188,5 @@ def layers(home: Home) -> Any:
     )
     beside = counts.transform_filter("datum.remaining <= 75").mark_text(align="left", dx=3, fontSize=9)
     within = counts.transform_filter("datum.remaining > 75").mark_text(align="right", dx=-3, fontSize=9)
-    within = within.encode(color=alt.value("white"))  # on its bar
+    within = within.encode(color=alt.value("white"))  # printed on the bar
     return (bars + beside + within).add_params(choice).properties(width=520, height=13 * len(kernels))

@@ -1,7 +1,7 @@
-"""Several sweeps or trainings side by side: what differs in their settings, and tickets of equal density.
+"""The comparison of several sweeps or trainings: settings that differ, and tickets of equal density.
 
-Seeds that two of them share are compared in pairs: they have initialization and data order in common. Where they share
-none, the means are compared as those of independent samples (Welch 1947).
+Seeds that two sides share are compared in pairs, because they share initialization and data order. If they share none,
+the means are compared as those of independent samples (Welch 1947).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TEMPLATE = Path(__file__).with_name("comparison.html")
 
 @dataclass(frozen=True)
 class Key:
-    """What is compared with its like: dense networks, or tickets and controls of one density and rewind point."""
+    """What is compared between sides: dense networks, or tickets and controls of one density and rewind point."""
 
     kind: str
-    method: str  # empty where each side has one method, which may be another
+    method: str  # empty if each side has one method, even if they differ
     density: float
     rewind: str
 
@@ -46,18 +46,18 @@ class Side:
     """One of the sweeps or trainings that are compared."""
 
     name: str
-    settings: dict[str, str]  # by field, those that decide numbers
+    settings: dict[str, str]  # fields that decide numbers, by name
     found: dict[Key, dict[int, float]]  # test accuracies by seed
 
 
 @dataclass(frozen=True)
 class Line:
-    """One key on all sides, and its differences from the first side."""
+    """One key on all sides, with the differences from the first side."""
 
     key: Key
     accuracies: tuple[Estimate, ...]
-    differences: tuple[Estimate | None, ...]  # of the sides after the first; None: not on both
-    shared: tuple[int, ...]  # seeds that both have; 0: not paired
+    differences: tuple[Estimate | None, ...]  # of each later side; None: not on both
+    shared: tuple[int, ...]  # number of seeds that both have; 0: not paired
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Comparison:
 
 
 def side_of(home: Home) -> Side:
-    """Return what there is to compare of a sweep."""
+    """Return a sweep as a side of a comparison."""
     rows = [row for row in collect(home, costs=False) if row.measured and row.kind not in ("child", "instability")]
     several = len({row.method for row in rows if row.method}) > 1
     groups = grouped(rows, lambda row: (row.kind, row.level, row.rewind))
@@ -80,7 +80,7 @@ def side_of(home: Home) -> Side:
 
 
 def side_of_training(home: Home, training: Task) -> Side:
-    """Return what there is to compare of one training."""
+    """Return one training as a side of a comparison; raise Refused if it is not done."""
     path = home.folder(training) / "result.json"
     if not path.exists():
         raise Refused(f"{training.slug}: is not done, so there is nothing to compare; lottery sweep trains it")
@@ -92,7 +92,7 @@ def side_of_training(home: Home, training: Task) -> Side:
 
 
 def compare(sides: Sequence[Side]) -> Comparison:
-    """Return the sides held against the first of them."""
+    """Return the comparison of all sides with the first one."""
     settings = {
         field: [side.settings.get(field, "") for side in sides]
         for field in dict.fromkeys(field for side in sides for field in side.settings)
@@ -118,7 +118,7 @@ def compare(sides: Sequence[Side]) -> Comparison:
 
 
 def difference(ones: Mapping[int, float], others: Mapping[int, float]) -> Estimate | None:
-    """Return the mean difference of accuracies with its 95 % interval; paired by seed where both have some.
+    """Return the mean difference of accuracies with its 95 % interval; paired if the two share seeds, else Welch's.
 
     >>> one = difference({0: 0.90, 1: 0.91, 2: 0.92}, {0: 0.89, 1: 0.90, 2: 0.91})
     >>> round(one.mean, 4), round(one.half, 4)
@@ -141,7 +141,7 @@ def difference(ones: Mapping[int, float], others: Mapping[int, float]) -> Estima
 
 
 def _settings(part: Any, at: str = "") -> dict[str, str]:
-    """Return the fields of an experiment or a part of it that decide numbers, as text."""
+    """Return the fields of an experiment or section that decide numbers, as text."""
     out: dict[str, str] = {}
     for field in fields(part):
         value = getattr(part, field.name)
@@ -152,7 +152,7 @@ def _settings(part: Any, at: str = "") -> dict[str, str]:
 
 
 def write_comparison(found: Comparison, folder: Path) -> Path:
-    """Write comparison.html, with its figure in it, and comparison.svg; return the page's path."""
+    """Write comparison.html, which includes its figure, and comparison.svg; return the page's path."""
     from jinja2 import Environment, StrictUndefined
 
     drawn = (
@@ -166,7 +166,7 @@ def write_comparison(found: Comparison, folder: Path) -> Path:
 
 
 def table(found: Comparison) -> list[dict[str, str]]:
-    """Return the lines as text, by the heads of their columns: accuracies, and differences from the first side."""
+    """Return the lines as text, by column heading: accuracies, and differences from the first side."""
     out = []
     for line in found.lines:
         row = {"compared": str(line.key)}
@@ -179,7 +179,7 @@ def table(found: Comparison) -> list[dict[str, str]]:
 
 
 def _figure(found: Comparison) -> Any:
-    """Return the accuracy of tickets against weights remaining, a colour for each side."""
+    """Return the chart of tickets' accuracy against weights remaining, a colour for each side."""
     import altair as alt
 
     points = [

@@ -1,4 +1,4 @@
-"""Accuracy against weights or multiply-adds remaining: tickets, controls, other ways to retrain, published curves."""
+"""Accuracy against weights or multiply-adds remaining: tickets, controls, other retraining, published curves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"
 
 
 def lines_of(home: Home, rows: list[Row], dense: Mapping[int, float]) -> list[dict[str, Any]]:
-    """Return the points of the curves: in rounds beside one-shot, where the pool has both."""
+    """Return the points of the curves; iterative and one-shot pruning together, if the pool has both."""
     others = other_schedule(home)
     if not others:
         return averaged(rows, dense)
@@ -42,16 +42,16 @@ def lines_of(home: Home, rows: list[Row], dense: Mapping[int, float]) -> list[di
 def averaged(
     rows: list[Row], dense: Mapping[int, float], schedule: str = "", several: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the mean over seeds of each point, and around it the 95 % interval of its difference from `dense`.
+    """Return the mean accuracy of each point over seeds, with the 95 % interval of its difference from `dense`.
 
-    A point that lacks seeds is placed by that difference: its seeds alone may be better or worse ones than all.
-    A line is named by its method where there are `several`, of these rows or beside them.
+    A point that lacks seeds is placed at dense mean + its mean paired difference, because its seeds may be better or
+    worse than the average. Lines are named by method if there are `several` methods.
     """
     failed = {(row.kind, row.rewind, row.level) for row in rows if row.lost}
     groups = grouped([row for row in rows if row.measured], lambda row: (row.kind, row.rewind, row.level))
     several = several or len({level[0] for _, _, level in groups} - {""}) > 1
     away: dict[tuple[Any, ...], Estimate] = {}
-    for kind in {key[0] for key in groups}:  # each by itself: masks at random spread far more than tickets do
+    for kind in {key[0] for key in groups}:  # one at a time: random masks vary far more than tickets
         away |= from_dense({key: group for key, group in groups.items() if key[0] == kind}, dense, failed)
     out = []
     for (kind, k, level), group in groups.items():
@@ -84,14 +84,14 @@ def curves(
     points: list[dict[str, Any]], dense: list[float], title: str, others: Sequence[Published] = (), page: bool = False,
     field: str = "remaining",
 ) -> Any:  # fmt: skip
-    """Return the chart of test accuracy against weights remaining, or another field of AXES: a line per rewind point,
-    controls dashed, the dense network across.
+    """Return the chart of test accuracy against weights remaining or another field of AXES.
 
-    On a page, a click in the legend picks a line.
+    A line per rewind point, controls dashed, the dense network as a horizontal line. On a page, a click in the legend
+    selects a line.
     """
     import altair as alt
 
-    apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close to each other on a log scale
+    apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close on a log scale
     remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
     accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
     beside = [100 * mean(dense)] if dense else []
@@ -109,7 +109,7 @@ def curves(
     lines = base.mark_line(point={"size": 45, "filled": True}, clip=True).encode(
         y=accuracy,
         strokeDash=alt.StrokeDash("control:N", legend=None).scale(domain=[False, True]),
-        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # in the legend with the colour
+        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # merged with the colour's legend
         tooltip=[
             "line:N",
             *(alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]),
@@ -137,14 +137,14 @@ def curves(
 
 
 def headed(title: str, below: list[str]) -> Any:
-    """Return the title of a chart with lines below it, which Vega leaves out where there is no title."""
+    """Return a chart's title with lines below it; Vega omits these if the title is empty."""
     import altair as alt
 
     return alt.Title(title or " ", subtitle=below) if below else title
 
 
 def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any]:
-    """Return the bars of the 95 % intervals, of the points that have one."""
+    """Return the bars of the 95 % intervals for the points that have one."""
     import altair as alt
 
     bars = base.mark_rule(**mark).encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
@@ -152,24 +152,25 @@ def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any
 
 
 def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
-    """Return the axis of points of the schedule, in this order."""
+    """Return the axis of rewind points, in this order."""
     import altair as alt
 
     return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
 
 
 def level_name(method: str, remaining: float) -> str:
-    """Return the name of a level by the weights remaining, in percent; with its method where there are several."""
+    """Return the name of a level: weights remaining in percent, after the method if it is given."""
     return f"{method} {remaining:.3g} %".strip()
 
 
 def densest_first(points: list[dict[str, Any]]) -> list[str]:
-    """Return the levels of points, most weights remaining first."""
+    """Return the levels of the points, most weights remaining first."""
     return list(dict.fromkeys(point["level"] for point in sorted(points, key=lambda point: -point["remaining"])))
 
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
-    """Return a white dot on the points that lack seeds of the `dense` ones, and what says so; or nothing."""
+    """Return white dots for points with fewer seeds than the `dense` ones, and a line that explains them; or nothing.
+    """
     import altair as alt
 
     most = max([dense, *(point["seeds"] for point in points)])
@@ -180,7 +181,7 @@ def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[A
 
 
 def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float | None:
-    """Return where the axis begins if a control lies so low that the tickets' curves would become one; None: show all.
+    """Return the lower end of the axis if a control lies so low that the tickets' curves would merge; None: show all.
 
     >>> frame([{"accuracy": top1, "control": top1 < 50} for top1 in (92.0, 82.0, 10.0)])
     72.0
@@ -194,7 +195,7 @@ def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float |
 
 
 def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
-    """Return what is off scale, a line for each curve."""
+    """Return a line of text for each curve that is off scale."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for point in sorted(points, key=lambda point: point["remaining"]):
         if point["accuracy"] < bottom:
@@ -209,7 +210,7 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
 
 
 def across(dense: list[float]) -> list[Any]:
-    """Return the dense network's accuracy as a line with its name."""
+    """Return the dense network's accuracy as a horizontal line with its name."""
     import altair as alt
 
     whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
@@ -218,7 +219,7 @@ def across(dense: list[float]) -> list[Any]:
 
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
-    """Return published curves in grey, with the range of their trials, named beside their ends."""
+    """Return published curves in grey, with the range of their trials and names at their ends."""
     import altair as alt
 
     points = [

@@ -21,16 +21,16 @@ from sweep.tracking.dashboard import FIGURES
 
 
 def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
-    """The figures that the finished rows allow."""
+    """Write the figures that the finished rows allow, and return their paths."""
     return [
         path for name, chart in charts(home, rows, home.experiment.name).items() for path in save(chart, folder / name)
     ]
 
 
 def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> dict[str, Any]:
-    """Return the figures that the finished rows allow as Altair charts, by their names.
+    """Return the figures that the finished rows allow as Altair charts, by name.
 
-    On a page, a click in the legend picks a line.
+    On a page, a click in the legend selects a line.
     """
     drawn = [row for row in rows if row.kind in NAMES]
     tickets, dense = [row for row in drawn if row.kind == "ticket"], dense_of(rows)
@@ -49,7 +49,7 @@ def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> 
 
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
-    """Histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
+    """Return the histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
     import altair as alt
 
     return (
@@ -66,7 +66,7 @@ def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
 
 
 def confusion_figure(counts: np.ndarray, names: Sequence[str]) -> Any:
-    """Return the confusion matrix as a chart: of the images of each class, the share of every answer."""
+    """Return the confusion matrix as a chart: for each class, the share of its images with every answer."""
     import altair as alt
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -88,13 +88,13 @@ def confusion_figure(counts: np.ndarray, names: Sequence[str]) -> Any:
 
 
 def save(chart: Any, stem: Path) -> list[Path]:
-    """The chart as PNG (at twice the screen's resolution) and SVG."""
+    """Write the chart as PNG (144 ppi) and SVG; return both paths."""
     import vl_convert
     from altair import SCHEMA_VERSION
 
-    # once for both; whether the specification is a right one is for the tests to say
+    # one conversion for both; the tests validate specifications
     svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), vl_version=".".join(SCHEMA_VERSION.split(".")[:2]))
-    out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # in a name there are points
+    out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # names may contain dots
     for path, content in zip(out, (vl_convert.svg_to_png(svg, ppi=144), svg.encode()), strict=True):
         with replacing(path) as beside:
             beside.write_bytes(content)

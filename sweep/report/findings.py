@@ -1,4 +1,4 @@
-"""What a sweep has found so far, as one value: the page, the terminal, the tables and Python's face all tell of it."""
+"""The findings of a sweep so far, as one value that page, terminal, tables and Python interface all show."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from sweep.report.verdict import DECIDED, MARGIN, Verdict, power, rule, verdicts
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of a sweep, the verdicts on its tickets, and the sentences that say them."""
+    """The results of a sweep, the verdicts on its tickets, and sentences about them."""
 
-    folder: str  # of the experiment
-    note: str  # of the experiment
-    margin: float  # of accuracy, that a winning ticket may lose
+    folder: str  # folder of the experiment
+    note: str  # note in the experiment file
+    margin: float  # loss of accuracy that a winning ticket may have
     rows: list[Row]
     verdicts: list[Verdict]
     states: list[State]
     results: Results
     classes: int  # 0: not known
-    unsealed: int  # results of a version before 0.3, which wrote no checksum
+    unsealed: int  # number of results without checksum, from versions before 0.3
 
     @property
     def answer(self) -> str:
-        """What the experiment asked for, in a sentence or two."""
+        """Return the answer to the experiment's question in a sentence or two."""
         return words.lead(self.rows, self.verdicts, self.margin, self._steps)
 
     @property
     def doubts(self) -> list[str]:
-        """What a reader must know beside the answer: the experiment's note, a dense network near chance, controls that
-        did better, trainings that failed or are missing."""
+        """Return what qualifies the answer: note, dense network near chance, controls, failed or missing trainings."""
         counts = Counter(state.state for state in self.states if state.state not in ("done", "skipped"))
         failed, count = counts.pop("failed", 0), len(self.states)
         each = ", ".join(f"{n} {word}" for word, n in counts.items())
@@ -46,12 +45,12 @@ class Findings:
 
     @property
     def noted(self) -> list[str]:
-        """The experiment's note as one paragraph, or nothing."""
+        """Return the experiment's note as one paragraph, or nothing."""
         return list(filter(None, [" ".join(self.note.split())]))
 
     @property
     def circumstances(self) -> list[str]:
-        """What the answer is measured by: the dense network, the test images, the number of seeds."""
+        """Return the basis of the answer: dense accuracy, test images, gain of later points, statistical power."""
         dense = [*dense_of(self.rows).values()]
         images = images_tested(self.results)
         said = "No dense run yet."
@@ -63,29 +62,29 @@ class Findings:
 
     @property
     def power(self) -> str:
-        """What the seeds and the test images can show at all; empty where there are no tickets."""
+        """Return which differences the seeds and the test images can detect; "" without tickets."""
         return power(self.rows, self.margin, images_tested(self.results))
 
     @property
     def near_chance(self) -> str:
-        """A warning if the dense network has hardly learned anything; empty otherwise."""
+        """Return a warning if the dense network has hardly learned anything, or ""."""
         dense = [*dense_of(self.rows).values()]
         known = dense and self.classes
         return words.near_chance(mean(dense), images_tested(self.results), self.classes) if known else ""
 
     @property
     def _steps(self) -> int:
-        """Steps of an epoch; 0 where nothing is trained."""
+        """Return the steps per epoch, or 0 if nothing is trained."""
         return max((result["steps_per_epoch"] for result in self.results.values()), default=0)
 
     @property
     def rule(self) -> str:
-        """The rule behind the verdicts; empty where there are none."""
+        """Return the rule behind the verdicts; "" if there are none."""
         return rule(self.margin) if self.verdicts else ""
 
 
 def findings(home: Home, margin: float = MARGIN) -> Findings:
-    """Return what a sweep has found, of an unfinished one what is there. Nothing is written."""
+    """Return the findings of a sweep, finished or not. Nothing is written."""
     rows = collect(home)
     return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
                     results_of(home), classes_of(home), unsealed_results(home))  # fmt: skip

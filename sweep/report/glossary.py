@@ -1,4 +1,4 @@
-"""The words of the page, for readers who meet them the first time; as docs/glossary.md has them."""
+"""The glossary of the page, in the words of docs/glossary.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grid of densities and rewind points as a heat map."""
+"""The heat map of densities and rewind points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep.report.intervals import density_of, grouped, top1
 
 
 def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
-    """Return the chart of every ticket's test accuracy, or its distance from the dense runs; grey: none."""
+    """Return the heat map of tickets' test accuracy or of its difference from the dense runs; grey: no result."""
     import altair as alt
 
     points, empty = _squares(rows, dense if difference else None)
@@ -28,7 +28,7 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
         x=along(in_order({p["rewind"] for p in every})),
         y=alt.Y("level:O", title=AXES["remaining"], sort=order),
     )
-    # of square and text alike: the pointer over a square is mostly over its text
+    # tooltip for square and text: the pointer is mostly over the text
     filled = base.transform_filter("isValid(datum.accuracy)").encode(
         tooltip=[
             alt.Tooltip("level:O", title=AXES["remaining"]),
@@ -40,11 +40,11 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     farthest = max(map(abs, values)) or 1.0
     colour = alt.Color("accuracy:Q", title="percentage points" if difference else "test accuracy (%)")
     scale = (
-        colour.scale(scheme="redblue", domain=[-farthest, farthest])  # nothing at the middle: as good as dense
+        colour.scale(scheme="redblue", domain=[-farthest, farthest])  # white at 0: as good as dense
         if difference
         else colour.scale(scheme="viridis", zero=False)
     )
-    # white text where the square is dark
+    # white text on dark squares
     dark = abs(alt.datum.accuracy) > farthest / 2 if difference else alt.datum.accuracy < middle
     squares = filled.mark_rect().encode(color=scale)
     text = filled.mark_text().encode(
@@ -65,14 +65,14 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
 
 
 def _squares(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the squares with a number (minus the dense runs where given), and those without, with the reason."""
+    """Return the squares with a number (minus the dense runs if given), and those without one, with their state."""
     levels = grouped(
         [row for row in rows if row.density is not None or row.quantile is not None], lambda row: row.level
     )
     several = len({row.method for row in rows}) > 1
     points, empty = [], []
     for (level, k), found in grouped(rows, lambda row: (row.level, row.rewind)).items():
-        if level not in levels:  # an absolute threshold of which nothing is known yet
+        if level not in levels:  # an absolute threshold whose density is not known yet
             continue
         done = [row for row in levels[level] if row.measured and row.density is not None]
         remaining = 100 * density_of(done or levels[level])

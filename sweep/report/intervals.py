@@ -20,7 +20,7 @@ Named = TypeVar("Named")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds, and its 95 % interval where there are enough of them."""
+    """A mean over seeds with its 95 % interval, if there are enough seeds."""
 
     mean: float
     seeds: int
@@ -41,7 +41,7 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval of a difference in percentage points; empty where there is none.
+        """Return the interval of a difference in percentage points, or "".
 
         >>> Estimate(0.01, 3, 0.005).interval
         '[+0.50, +1.50]'
@@ -52,7 +52,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of accuracies with Student's interval; none for two seeds: it would be ± 9 deviations.
+    """Return the mean of accuracies with Student's interval; no interval for two seeds (± 9 standard deviations).
 
     >>> one = estimate([0.90, 0.91, 0.92])
     >>> round(one.mean, 4), round(one.half, 4)
@@ -71,7 +71,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 def compared(
     differences: Sequence[Mapping[int, float]], densities: Sequence[float], failed: Sequence[bool]
 ) -> Comparison:
-    """Return the tests of differences by seed, one ticket after the other, with the rule's variance."""
+    """Return the tests of the differences by seed, in the order of the tickets, with pooled variances."""
     seeds = sorted({seed for found in differences for seed in found})
     table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences])
     return statistics.compare(table, statistics.ranked(densities), np.array(failed, bool))
@@ -80,9 +80,9 @@ def compared(
 def paired(
     differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named]
 ) -> dict[Named, Estimate]:
-    """Means of differences by seed, and their intervals by the rule's variance: pooled with neighbouring densities.
+    """Return means of differences by seed, with intervals whose variance is pooled with neighbouring densities.
 
-    What `failed` in any seed has no interval, and its spread says nothing of others.
+    Names in `failed` get no interval, and their variance is not pooled.
     """
     if not differences:
         return {}
@@ -94,7 +94,7 @@ def paired(
 def from_dense(
     groups: Mapping[Named, Sequence[Row]], dense: Mapping[int, float], failed: Collection[Named]
 ) -> dict[Named, Estimate]:
-    """Return the mean difference of each group of measured trainings from the dense runs of its seeds."""
+    """Return the mean difference of each group of measured trainings from the dense runs with the same seeds."""
     differences = {name: minus(accuracies(group), dense) for name, group in groups.items()}
     return paired(differences, {name: asked(group) for name, group in groups.items()}, failed)
 
@@ -105,11 +105,11 @@ def estimated(tests: Comparison, ticket: int) -> Estimate | None:
     return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
 
 
-# What several parts of the report ask of rows ----------------------------------------------------------------------
+# Functions of rows that several parts of the report use -------------------------------------------------------------
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Named]) -> dict[Named, list[Item]]:
-    """Return items by a key, in the order in which the keys come."""
+    """Return items by key, keys in the order of their first item."""
     groups: dict[Named, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -123,7 +123,7 @@ def top1(row: Row) -> float:
 
 
 def accuracies(rows: Iterable[Row]) -> dict[int, float]:
-    """Return the test accuracies of trainings that differ in their seed, by seed, where they are measured."""
+    """Return the test accuracies of trainings that differ in their seed, by seed; without unmeasured ones."""
     return {row.seed: top1(row) for row in rows if row.measured}
 
 
@@ -133,17 +133,17 @@ def dense_of(rows: Iterable[Row]) -> dict[int, float]:
 
 
 def minus(ones: Mapping[int, float], others: Mapping[int, float]) -> dict[int, float]:
-    """Return the differences of the seeds that both have."""
+    """Return the differences ones − others, for the seeds that both have."""
     return {seed: ones[seed] - others[seed] for seed in sorted(ones.keys() & others.keys())}
 
 
 def asked(rows: Sequence[Row]) -> float:
-    """Return the density that was asked for at the level of these rows; of an absolute threshold, that came out."""
+    """Return the density that the quantile asks for; for an absolute threshold, the mean one that resulted."""
     return 1 - rows[0].quantile if rows[0].quantile is not None else density_of(rows)
 
 
 def density_of(rows: Collection[Row]) -> float:
-    """Return the mean density of the rows that have one, or that their quantiles ask for."""
+    """Return the mean density of the rows that have one, else of their quantiles."""
     known = [row.density for row in rows if row.density is not None]
     planned = [1 - row.quantile for row in rows if row.quantile is not None]
     return mean(known or planned or [0.0])

@@ -1,4 +1,4 @@
-"""What every mask leaves of every kernel: masks are large and stay with the pool, counts travel with the report."""
+"""The number of weights that every mask keeps in every kernel, stored with the report; masks themselves are large."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAME = "kept.json"
 
 @dataclass(frozen=True)
 class Kept:
-    weights: dict[str, int] = field(default_factory=dict)  # of every kernel
-    kept: dict[str, dict[str, int]] = field(default_factory=dict)  # of every kernel, by the name of the mask
+    weights: dict[str, int] = field(default_factory=dict)  # number of weights, by kernel
+    kept: dict[str, dict[str, int]] = field(default_factory=dict)  # number of kept weights, by mask and kernel
 
 
 def masks_of(home: Home) -> list[Mask]:
@@ -29,7 +29,7 @@ def masks_of(home: Home) -> list[Mask]:
 
 
 def kept(home: Home) -> Kept:
-    """Return what masks keep of every kernel: from their files, or from an earlier report where they are gone."""
+    """Return how many weights masks keep in every kernel: from their files or, if these are gone, an earlier report."""
     noted = _counted_before(home.report / NAME)
     found = Kept(noted["weights"])
     for mask in masks_of(home):

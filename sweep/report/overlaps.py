@@ -1,4 +1,4 @@
-"""Masks of one density held against each other: what they share, and what chance would."""
+"""Comparisons of masks of one density: the weights they share, and how many they would share by chance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweep.report.kept import masks_of
 class Pair:
     one: str
     other: str
-    differ: str  # in what: seed, method, round, point
+    differ: str  # what the two differ in: seed, method, round, point
     levels: tuple[str, ...]
     density: float
     overlap: Overlap
@@ -28,7 +28,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Group:
-    """The mean over pairs of one density that differ in the same."""
+    """The mean over pairs of masks of one density that differ in the same way."""
 
     differ: str
     density: float
@@ -55,7 +55,7 @@ def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
 
 
 def groups(found: Sequence[Pair]) -> list[Group]:
-    """Return the groups in the order of what differs, then from many weights to few."""
+    """Return the groups, sorted by what differs, then by density from high to low."""
     out = []
     for (differ, _), some in grouped(found, lambda pair: (pair.differ, pair.levels)).items():
         means = (mean(getattr(p.overlap, name) for p in some) for name in ("shared", "chance_in_kernels", "chance"))
@@ -64,7 +64,7 @@ def groups(found: Sequence[Pair]) -> list[Group]:
 
 
 def made(home: Home) -> list[Mask]:
-    """The masks of the experiment that are there or can be made from files, each once, in the order of the plan."""
+    """Return the experiment's masks that exist or can be made from files, each once, in the order of the plan."""
     return [mask for mask in masks_of(home) if mask.arrangement == "found" and can_make(home, mask)]
 
 

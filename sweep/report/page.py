@@ -1,6 +1,6 @@
-"""report.html: the answer, the figures and how it was obtained, on one page that needs nothing from outside.
+"""The page report.html: answer, figures and how it was obtained, in one file that needs nothing else.
 
-page.html is its template: what stands where, titles and captions. Here is what the tables and sentences say.
+page.html is its template, with layout, titles and captions. This module makes its tables and sentences.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from sweep.report.published import beside, differences, published, source
 from sweep.report.verdict import DECIDED, DOUBTS, Verdict
 from sweep.report.words import with_test
 
-OTHER_WAYS = ("lr_rewind", "finetune")  # to retrain, from the trained weights
-MASKS = 40  # at most, that are held against each other: two megabytes each, and pairs
+OTHER_WAYS = ("lr_rewind", "finetune")  # retraining from the trained weights
+MASKS = 40  # most masks to compare in pairs: two megabytes each
 VERSIONS = ("lottery-sweep", "tensorflow", "keras", "numpy", "h5py")
 TEMPLATE = Path(__file__).with_name("page.html")
 
-Lines = list[dict[str, str]]  # of a table: cells by the heads of their columns
+Lines = list[dict[str, str]]  # lines of a table: cells by column heading
 
 
 def write_page(home: Home, found: Findings, folder: Path) -> Path:
-    """Write the page of a sweep and return its path; of an unfinished one, what is there and what is missing."""
+    """Write the page of a sweep, finished or not, and return its path."""
     from jinja2 import Environment, StrictUndefined
 
     experiment, kinds = home.experiment, grouped(found.states, lambda one: one.state)
@@ -58,7 +58,7 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         found=found,
         shown=any(one.outcome in ("winning", "matching") for one in found.verdicts),
         decided=DECIDED,
-        contents=[],  # headings, filled in where they stand
+        contents=[],  # headings, filled in by the template
         glossary=GLOSSARY,
         downloads=_downloads(home, found),
         drawn=drawn,
@@ -82,7 +82,7 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         skipped=[{"training": one.task, "why": one.note} for one in kinds.get("skipped", ())],
         missing=[one.task for one in found.states if one.state not in ("done", "skipped", "failed")],
         folder=shlex.quote(str(home.root)),
-        # a record does not say where they were
+        # a record has no path of the data
         path=" data.path=PATH" if SOURCES[experiment.data.name].wants and not experiment.data.path else "",
         circumstances=_obtained(found.results),
         versions=", ".join(f"{name} {version_of(name)}" for name in VERSIONS),
@@ -106,7 +106,7 @@ def _question(home: Home) -> str:
 
 
 def _title(network: str) -> str:
-    """Return the name of a network as papers write it.
+    """Return the name of a network as in papers.
 
     >>> [_title(name) for name in ("mobilenet_v2_small", "resnet20", "vgg11_bn")]
     ['MobileNetV2 for small images', 'ResNet-20', 'VGG-11-BN']
@@ -117,11 +117,11 @@ def _title(network: str) -> str:
 
 
 def _downloads(home: Home, found: Findings) -> dict[str, str]:
-    """Return files as addresses that hold them, by name: the page needs no other file and no network."""
+    """Return files as data: URLs by name, so that the page needs no other file and no network."""
     said = {"experiment": home.experiment.name, "answer": found.answer, "doubts": found.doubts,
             "circumstances": found.circumstances, "rule": found.rule, "verdicts": list(map(asdict, found.verdicts)),
             "results": list(map(asdict, found.rows))}  # fmt: skip
-    plain = json.loads(json.dumps(said), parse_constant=lambda _: None)  # what is no number is none in JSON
+    plain = json.loads(json.dumps(said), parse_constant=lambda _: None)  # NaN is not JSON
     texts = {"results.csv": in_csv(found.rows), "findings.json": json.dumps(plain, indent=1),
              "experiment.yaml": experiment_file.dump(home.experiment)}  # fmt: skip
     kinds = {"csv": "text/csv", "json": "application/json", "yaml": "text/plain"}
@@ -171,7 +171,7 @@ def _controls(found: list[Verdict]) -> Lines:
 
 
 def _other_ways(rows: list[Row]) -> Lines:
-    """Retraining that keeps the trained weights."""
+    """Return the table of learning-rate rewinding and fine-tuning, which keep the trained weights."""
     others, out = [row for row in rows if row.kind in OTHER_WAYS], []
 
     def way(row: Row) -> tuple[str, tuple[Any, ...]]:
@@ -193,7 +193,7 @@ def _other_ways(rows: list[Row]) -> Lines:
 
 
 def _beside(home: Home, rows: list[Row]) -> Lines:
-    """Published figures and ours."""
+    """Return the table of published figures and ours."""
     return [
         {
             "training": NAMES[one.kind].format(k=one.rewind),
@@ -224,7 +224,7 @@ def _overlaps(home: Home, masks: list[Mask]) -> Lines:
 
 
 def _cost(results: Results) -> Lines:
-    """Return GPU-hours or core-hours by kind of training, and their sum."""
+    """Return the table of GPU-hours or core-hours by kind of training, with their sum."""
     hardware = " and ".join(sorted({result.get("hardware", "device") for result in results.values()}))
     kinds = {**grouped(results, lambda one: one.kind), "all": list(results)} if results else {}
     return [
@@ -234,16 +234,17 @@ def _cost(results: Results) -> Lines:
 
 
 def _hours(results: list[dict[str, Any]], hardware: str) -> dict[str, str]:
-    """Return the hours that results took, by what they are hours of."""
+    """Return the hours that results took, by unit."""
     if all("cores" in result for result in results):
         hours = sum(result["cores"] * result.get("seconds", 0.0) for result in results) / 3600
         return {f"core-hours ({hardware})": _digits(hours)}
-    unit = "hours" if " cores " in hardware else "GPU-hours"  # of a CPU, an earlier version did not say how many cores
+    unit = "hours" if " cores " in hardware else "GPU-hours"  # earlier versions did not record the number of cores
     return {f"{unit} ({hardware})": _digits(sum(map(device_seconds, results)) / 3600)}
 
 
 def _digits(number: float) -> str:
-    """
+    """Return a number with two significant digits, or as an integer from 10 on.
+
     >>> [_digits(number) for number in (0.03861, 1.234, 12.34, 4321.0)]
     ['0.039', '1.2', '12', '4,321']
     """
@@ -254,7 +255,7 @@ def _digits(number: float) -> str:
 
 
 def _to_come(home: Home) -> str:
-    """Return what missing trainings are predicted to take, and at a price what all cost; empty without either."""
+    """Return the predicted hours of missing trainings and, if a price is given, what was spent; "" without either."""
     cost = cost_of(home)
     said = [f"{_digits(cost.to_come)} device-hours remaining"] if cost.to_come else []
     said += [f"{cost.price * cost.spent:,.2f} spent at {cost.price:g} per hour"] if cost.price else []
@@ -262,7 +263,7 @@ def _to_come(home: Home) -> str:
 
 
 def _speed(home: Home) -> list[str]:
-    """How fast the devices were fed."""
+    """Return a sentence about images per second and waiting for data, or nothing."""
     lines = [line for one in home.graph for line in files.read_metrics(home.folder(one))[1:]]  # the first compiles
     timed = [line for line in lines if "images_per_second" in line]
     if not timed:
@@ -272,7 +273,7 @@ def _speed(home: Home) -> list[str]:
 
 
 def _obtained(results: Results) -> str:
-    """When, on what and with which code the results were obtained, as far as they say."""
+    """Return a sentence: when, on which hardware and with which software the results were obtained."""
     there = results.values()
     known = {name: sorted({one[name] for one in there if one.get(name) not in (None, "", UNKNOWN)}) for name in
              ("date", "hardware", "driver", "tensorflow", "version", "commit")}  # fmt: skip
@@ -294,7 +295,7 @@ def _unbroken(figure: Estimate | str) -> str:
 
 
 def _unbroken_reason(one: Verdict) -> str:
-    """Return a verdict's reason with each of its figures on one line; a sentence (why it failed) may break."""
+    """Return a verdict's reason with no line break inside its figures; sentences (why it failed) may break."""
     figures, *why = (
         one.reason.replace(" percentage points", "").split("; ")
         if one.difference and one.outcome != "failed"
@@ -304,7 +305,7 @@ def _unbroken_reason(one: Verdict) -> str:
 
 
 def _told_apart(lines: Lines) -> Lines:
-    """Without the column of methods where there is one method: on a phone it is a line of every ticket.
+    """Return the lines without the column of methods if there is only one method, which saves a line on a phone.
 
     >>> _told_apart([{"method": "lamp", "seeds": "3"}, {"method": "lamp", "seeds": "2"}])
     [{'seeds': '3'}, {'seeds': '2'}]

@@ -1,7 +1,7 @@
-"""Published curves for the same network, data and recipe, to be drawn beside ours with their spread.
+"""Published curves for the same network, data and recipe, to be shown beside ours with their range.
 
-renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, pruning of ResNets on CIFAR-10, one-shot and by 20 % a round,
-median, least and greatest of three trials.
+renda2020_rewinding.csv: Renda, Frankle and Carbin 2020, pruning of ResNets on CIFAR-10, one-shot and by 20 % per round,
+median, minimum and maximum of three trials.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sweep.graph.results import Row
 from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
-# rewinding-iclr20-public, cifar10_main.py: what our recipe has no fields for
+# rewinding-iclr20-public, cifar10_main.py: differences for which our recipe has no fields
 OTHERWISE = (
     "their code standardises each image by itself, begins with kernels of half our variance, decays batch norm and "
     "biases too"
 )
-NORM_MOMENTUM = 0.997  # theirs; curves of ours with another one, as recorded, are drawn beside theirs too
+NORM_MOMENTUM = 0.997  # theirs; our recorded curves with another value are compared too
 NETWORKS = ("resnet20", "resnet56")
 RECIPE = Recipe(epochs=182, batch=128, learning_rate=0.1, schedule="step", milestones=(91, 136), weight_decay=2e-4)
 DATA = Data("cifar10", pad=4, flip=True)
-FREE = ("precision", "norm_images")  # what rounding and devices may change
-METHOD = "magnitude"  # over all kernels together
-SHARE = 0.2  # that goes at each round
+FREE = ("precision", "norm_images")  # fields that may differ: they change rounding and devices only
+METHOD = "magnitude"  # one ranking over all kernels
+SHARE = 0.2  # share of the kept weights that is pruned in each round
 METHODS = {"ticket": "weight-rewind", "lr_rewind": "lr-rewind", "finetune": "fine-tune", "fresh": "random-reinit"}
 
 
@@ -46,7 +46,7 @@ class Published:
 
 
 def published(experiment: Experiment) -> list[Published]:
-    """Weight rewinding of this network on this data to the epochs of the experiment; or nothing."""
+    """Return published curves of weight rewinding for this network and data at the experiment's points, or none."""
     if not _theirs(experiment) or differences(experiment):
         return []
     points = {str(k) for k in experiment.prune.rewind}
@@ -67,7 +67,7 @@ class Beside:
     kind: str
     density: float
     rewind: str
-    ours: list[float]  # of every seed
+    ours: list[float]  # accuracy of every seed
     published: Published
 
     @property
@@ -76,7 +76,7 @@ class Beside:
 
     @property
     def place(self) -> str:
-        """Whether our figure lies in the published range or how far from it, to a hundredth of a percentage point."""
+        """Return whether our median is inside the published range, or how far outside, in percentage points."""
         least, ours, greatest = (
             float(f"{100 * one:.2f}") for one in (self.published.least, median(self.ours), self.published.greatest)
         )
@@ -86,7 +86,7 @@ class Beside:
 
 
 def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
-    """Every kind of training that was published too; nothing where the recipe is another."""
+    """Return all published figures that have a counterpart of ours; none if the recipe differs."""
     if not _theirs(experiment) or differences(experiment):
         return []
     groups: dict[tuple[str, float, str], list[float]] = {}
@@ -114,7 +114,7 @@ def _read(experiment: Experiment, method: str) -> list[Published]:
 
 
 def differences(experiment: Experiment) -> list[str]:
-    """What keeps curves of this network from being compared: what is not as published."""
+    """Return the settings that differ from the published ones, so that curves of this network are not comparable."""
     if not _theirs(experiment):
         return []
     out = []

@@ -1,4 +1,4 @@
-"""The rewind point: accuracy against it, and what a later one gains over the earliest."""
+"""The effect of the rewind point: accuracy against it, and the gain of later points over the earliest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep.report.intervals import Estimate, accuracies, asked, density_of, grou
 
 
 def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
-    """Return the chart of test accuracy against the rewind point, a line per density; None where there is one point."""
+    """Return the chart of test accuracy against the rewind point, a line per density; None with one point only."""
     import altair as alt
 
     points = averaged(tickets, dense)
@@ -39,7 +39,7 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
-    """Return, by level and rewind point, the gain over the earliest point, paired by seed, with its 95 % interval."""
+    """Return the gain over the earliest point by level and rewind point, paired by seed, with its 95 % interval."""
     measured = [row for row in tickets if row.measured]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
@@ -54,7 +54,7 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
 
 
 def gains(tickets: list[Row], title: str = "") -> Any:
-    """Return the chart of what a later rewind point gains over the earliest, a colour per density; None without any."""
+    """Return the chart of the gain of later rewind points over the earliest, a colour per density, or None."""
     import altair as alt
 
     measured = [row for row in tickets if row.measured]

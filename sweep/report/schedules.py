@@ -1,4 +1,4 @@
-"""Pruning at once and in rounds, side by side: what the pool has of the other one, on the same dense runs."""
+"""One-shot and iterative pruning side by side: what the pool has of the other one, on the same dense runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def schedule(experiment: Experiment) -> str:
 
 
 def other_schedule(home: Home) -> list[Row]:
-    """Finished tickets by the same methods, from the same points of the same dense runs, of the pool's experiments."""
+    """Return finished tickets of the pool with the other schedule, but the same methods, points and dense runs."""
     ours = {training.name for training in home.graph.dense}
     methods, points = ({str(one) for one in of} for of in (home.experiment.prune.methods, home.experiment.prune.rewind))
     out: dict[str, Row] = {}

@@ -1,4 +1,4 @@
-"""Stability: from which point on the order of the data no longer decides where a training ends (sweep/work/line.py)."""
+"""Stability: the point from which on the data order no longer decides where a training ends (sweep/work/line.py)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import along
 
-STABLE = 2.0  # percentage points of error: under it two trainings end in one valley (Frankle et al. 2020)
+STABLE = 2.0  # percentage points of error: below, two trainings are linearly connected (Frankle et al. 2020)
 
 
 def whose(row: Row) -> str:
-    """Return whose instability a row is.
+    """Return the network whose instability a row has.
 
     >>> whose(Row("", "instability", 0, "0")), whose(Row("", "instability", 0, "0", method="lamp", quantile=0.8))
     ('dense network', 'ticket of lamp q0.8')
@@ -23,7 +23,7 @@ def whose(row: Row) -> str:
 
 
 def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
-    """Return percentage points of error of every seed, by whose it is and by rewind point; the dense network first."""
+    """Return the instability of every seed in percentage points, by network and rewind point; dense network first."""
     groups: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: bool(row.method)):
         if row.instability is not None:
@@ -32,11 +32,11 @@ def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
 
 
 def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
-    """Return a sentence: from which point on dense network and tickets are stable; empty if it was not measured."""
+    """Return sentences: from which point on dense network and tickets are stable; "" if it was not measured."""
     said = list[str]()
     for who, found in _measured(rows).items():
         points, seeds = in_order(found, per_epoch), max(map(len, found.values()))
-        # the first from which on all are
+        # the first point from which on all are stable
         stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
         lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
         means = f"under {STABLE:g} percentage points of error between two trainings that see the data in other orders; "
@@ -46,15 +46,14 @@ def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
 
 
 def instabilities(rows: Iterable[Row], title: str = "") -> Any:
-    """Return the chart of instability against the point the two children began from, a line for the dense network and
-    each ticket; None where none was measured."""
+    """Return the chart of instability against the starting point, a line per network; None if it was not measured."""
     import altair as alt
 
     lines = _measured(rows)
     if not lines:
         return None
     order = in_order({k for found in lines.values() for k in found})
-    points = [  # where one was not measured its line has a gap
+    points = [  # a line has a gap where it was not measured
         {"line": who, "point": k, "instability": mean(found[k]) if k in found else None}
         for who, found in lines.items() for k in order
     ]  # fmt: skip

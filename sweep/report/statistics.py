@@ -1,4 +1,4 @@
-"""The statistics of a sweep: many tickets, few seeds, one dense run per seed that all tickets are compared with.
+"""The statistics of a sweep: many tickets, few seeds, and per seed one dense run to compare all tickets with.
 
     d     = ticket − dense (or − control), seed by seed: n pairs
     own   = Σ (d − mean d)² / (n − 1)
@@ -7,8 +7,8 @@
     v     = (10 max(near, level) + own) / 11
     t     = (mean d + margin) / √(v / n),   df = min(11 (n − 1), Σ (n − 1))
 
-Own variance alone has two degrees of freedom at three seeds; one variance for the whole sweep is wrong where noise
-grows with sparsity. What error rates this has, and why the level is 2.5 %: docs/verdict.md.
+A ticket's own variance has two degrees of freedom at three seeds; one variance for the whole sweep is wrong if noise
+grows with sparsity. The error rates of this test, and why the level is 2.5 %, are in docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray
-WEIGHT = 10  # of the neighbours' variance against the ticket's own
-NEIGHBOURS = 10  # tickets whose variance is pooled, at least
-LEVEL = 0.025  # after Holm's correction over all tickets
-LEAST = 5e-4  # smallest standard deviation: five of ten thousand images. No spread is no proof
-SEEDS = 3  # that a claim takes
-MANY = 1000  # no more are counted
-POWER = 1.96 + 0.84  # standard errors between a difference and 0 that a test at 5 % detects in 80 % of cases
+WEIGHT = 10  # weight of the pooled variance, the ticket's own has 1
+NEIGHBOURS = 10  # least number of tickets whose variance is pooled
+LEVEL = 0.025  # significance level after Holm's correction over all tickets
+LEAST = 5e-4  # smallest standard deviation assumed: five of ten thousand images
+SEEDS = 3  # least number of seeds for a claim
+MANY = 1000  # upper limit of `seeds_for`
+POWER = 1.96 + 0.84  # difference in standard errors that a test at 5 % detects with 80 % power
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean difference of every ticket, its standard error and degrees of freedom; NaN and 0 where pairs lack."""
+    """Mean difference, standard error and degrees of freedom per ticket, each `[tickets]`; NaN and 0 without pairs."""
 
     mean: Array
     error: Array
@@ -41,7 +41,7 @@ class Comparison:
     failed: Array
 
     def above(self, bound: float) -> Array:
-        """p-values of "the true difference is above `bound`"."""
+        """Return the p-values of the claim "the true difference is above `bound`", one-sided t tests."""
         return self._p(self.mean - bound)
 
     def below(self, bound: float) -> Array:
@@ -55,7 +55,7 @@ class Comparison:
         return np.where(usable, stdtr(np.maximum(self.freedom, 1), -t), 1.0)
 
     def half(self, ticket: int) -> float | None:
-        """Half of the 95 % interval of one ticket by itself, not corrected for there being many."""
+        """Return half of the 95 % interval of one ticket, not corrected for the number of tickets."""
         if not self.freedom[ticket]:
             return None
         from scipy.special import stdtrit
@@ -64,7 +64,7 @@ class Comparison:
 
 
 def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
-    """`differences`: ticket × seed, NaN where a pair is missing; `ranks`: of the densities, from 0."""
+    """Return the tests of `differences` `[tickets, seeds]` (NaN: no pair); `ranks`: density ranks from 0."""
     pairs = np.isfinite(differences).sum(1)
     usable = (pairs >= 2) & ~failed
     mean = np.where(pairs > 0, np.nansum(differences, 1) / np.maximum(pairs, 1), np.nan)
@@ -73,7 +73,7 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
     for ticket in np.flatnonzero(usable):
         near = _neighbours(ticket, ranks, usable)
         together = float((pairs[near] - 1).sum())
-        level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours must not borrow their calm
+        level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours keeps its own variance
         own = squares[ticket] / (pairs[ticket] - 1)
         variance = (WEIGHT * _pooled(squares, pairs - 1, near, level) + own) / (WEIGHT + 1)
         error[ticket] = math.sqrt(max(variance, LEAST**2) / pairs[ticket])
@@ -82,12 +82,12 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
 
 
 def _pooled(squares: Array, freedom: Array, *groups: Array) -> float:
-    """Return the variance pooled over a group of tickets, the largest of several groups."""
+    """Return the largest of the variances pooled over each group of tickets."""
     return max(float(squares[group].sum() / freedom[group].sum()) for group in groups)
 
 
 def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:
-    """Tickets of this and the next densities on both sides; more of them until there are enough, or all."""
+    """Return the tickets of this and neighbouring densities as a mask; as many densities as give NEIGHBOURS tickets."""
     width, last = 1, int(ranks.max())
     while True:
         near = usable & (np.abs(ranks - ranks[ticket]) <= width)
@@ -97,9 +97,9 @@ def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:
 
 
 def holm(p: Array, to_come: int = 0) -> Array:
-    """p-values corrected for there being many (Holm 1979): the smallest times their number, the next times one less …
+    """Return p-values corrected for multiple tests (Holm 1979): the smallest × their number, the next × one less, ….
 
-    Those `to_come` count as 1.
+    The tests `to_come` count as p = 1.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
@@ -113,7 +113,7 @@ def holm(p: Array, to_come: int = 0) -> Array:
 
 
 def spread(differences: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation of the differences of one ticket, pooled over all; None where no ticket has two seeds."""
+    """Return the standard deviation of a ticket's differences, pooled over all tickets; None if none has two seeds."""
     rows = [np.array(row) for row in differences if len(row) > 1]
     if not rows:
         return None
@@ -122,10 +122,9 @@ def spread(differences: Iterable[Sequence[float]]) -> float | None:
 
 
 def by_images(accuracy: float, images: int) -> float:
-    """Return the standard deviation, by the choice of test images, of the difference of two accuracies.
+    """Return the standard deviation of the difference of two accuracies due to the choice of test images.
 
-    √(2 p (1 − p) / n) if the errors of both networks are independent; p = (right answers + 1) / (n + 2), so that no
-    accuracy is without spread.
+    √(2 p (1 − p) / n) if both networks err independently; p = (right answers + 1) / (n + 2), so that it is never 0.
 
     >>> round(by_images(0.92, 10_000), 4), round(by_images(1.0, 15), 3)
     (0.0038, 0.086)
@@ -135,20 +134,20 @@ def by_images(accuracy: float, images: int) -> float:
 
 
 def smallest_margin(deviation: float, seeds: int, tickets: int) -> float:
-    """The margin that a ticket as good as the dense network stays within, seen with 80 % power.
+    """Return the smallest margin that can be shown with 80 % power for a ticket as good as the dense network.
 
     >>> [round(smallest_margin(1.0, seeds, 50), 2) for seeds in (3, 5, 10)]
     [2.68, 1.96, 1.34]
     """
     from scipy.special import stdtrit
 
-    freedom = min(WEIGHT + 1, max(tickets, 1)) * (seeds - 1)  # of few tickets little variance is pooled
+    freedom = min(WEIGHT + 1, max(tickets, 1)) * (seeds - 1)  # with few tickets, little variance is pooled
     quantile = stdtrit(freedom, 1 - LEVEL / max(tickets, 1))
     return float(deviation * (quantile + 0.85) / math.sqrt(seeds))
 
 
 def seeds_for(margin: float, deviation: float, tickets: int) -> int:
-    """How many seeds show that margin with 80 % power, or MANY.
+    """Return the number of seeds that show this margin with 80 % power, at most MANY.
 
     >>> seeds_for(0.5, 0.25, 50), seeds_for(0.5, 0.4, 50)
     (5, 12)
@@ -157,6 +156,6 @@ def seeds_for(margin: float, deviation: float, tickets: int) -> int:
 
 
 def ranked(densities: Sequence[float]) -> Array:
-    """Places of the densities asked for, the densest first."""
+    """Return the rank of each density, 0 for the highest."""
     levels = sorted(set(densities), reverse=True)
     return np.array([levels.index(density) for density in densities], int)

@@ -7,7 +7,7 @@ from sweep.report.verdict import Verdict
 
 
 def latex(found: list[Verdict], caption: str) -> str:
-    """Needs booktabs. One line per level and rewind epoch; ± is the 95 % interval over seeds."""
+    """Return the verdicts as a LaTeX table (needs booktabs); ± is the 95 % interval over seeds."""
     lines = [
         r"\begin{table}",
         rf"\caption{{{_plain(caption)}}}",

@@ -1,7 +1,7 @@
-"""Is it a ticket? The rule, and what it says of every (method, level, rewind point) of a sweep.
+"""The verdict: the rule for winning tickets, and its result for every (method, level, rewind point) of a sweep.
 
 Trainings of the same seed share initialization, data order and augmentation, so they are compared in pairs: the
-difference is taken seed by seed. How it is tested: sweep.report.statistics and docs/verdict.md.
+difference is taken seed by seed. The test is described in sweep.report.statistics and docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from sweep.report.intervals import (
 from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
 MARGIN = 0.005  # half a percentage point of accuracy
-SPREAD = 0.0025  # of the differences of a ticket, assumed before any was measured
-# Learning-rate rewinding and fine-tuning keep the trained weights: other ways to a sparse network, no doubt about this.
+SPREAD = 0.0025  # standard deviation of a ticket's differences, assumed before it is measured
+# no learning-rate rewinding or fine-tuning: they are other ways to a sparse network, not controls of a ticket
 DOUBTS = {kind: control.doubt for kind, control in CONTROLS.items()}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of the tickets of one level and rewind point."""
+    """The verdict on the tickets of one level and rewind point."""
 
     method: str
     quantile: float | None
@@ -47,20 +47,20 @@ class Verdict:
     density: float
     rewind: str
     accuracy: Estimate
-    difference: Estimate | None  # to the dense network, paired by seed; None: no dense run to compare with
+    difference: Estimate | None  # from the dense network, paired by seed; None: no dense run to compare with
     controls: dict[str, Estimate]  # ticket minus control, paired by seed
-    lacking: tuple[str, ...]  # controls that were planned and are not there in enough seeds
+    lacking: tuple[str, ...]  # planned controls that have too few seeds
     outcome: str  # one of OUTCOMES
     reason: str
-    p: float | None  # of what was `tested`, after Holm's correction; None: too few seeds, or failed
-    data: str = ""  # trained and tested on
-    found_on: str = ""  # data that its masks were found on
-    macs: float | None = None  # share of the multiply-adds remaining, mean over seeds; None: masks are not there
-    bytes: float | None = None  # size of its weights, mean over seeds
+    p: float | None  # p-value of the claim `tested`, after Holm's correction; None: too few seeds, or failed
+    data: str = ""  # data set of training and test
+    found_on: str = ""  # data set on which its masks were found
+    macs: float | None = None  # share of multiply-adds remaining, mean over seeds; None: no masks there
+    bytes: float | None = None  # size of the weights, mean over seeds
 
     @property
     def tested(self) -> str:
-        """The claim that p belongs to: a key of DECIDED."""
+        """Return the claim that p belongs to: matches, worse or wins (DECIDED)."""
         return {"worse": "worse", "matching": "matches", "undecided": "matches"}.get(self.outcome, "wins")
 
 
@@ -82,7 +82,7 @@ DECIDED = (
 
 
 def rule(margin: float = MARGIN) -> str:
-    """The rule in three sentences, to be printed with every verdict."""
+    """Return the rule of the verdicts in sentences, to be printed with them."""
     return (
         f"A ticket wins when it is not worse than the dense network by more than {100 * margin:g} percentage points "
         "and better than each of its controls at the same mask, by t tests of the differences paired by seed whose "
@@ -99,7 +99,7 @@ class _Ticket:
     level: tuple[str, float | None, float | None]  # method, quantile, threshold
     rewind: str
     rows: list[Row]
-    controls: dict[str, list[Row]]  # by kind; planned, done or not
+    controls: dict[str, list[Row]]  # planned controls by kind, done or not
 
     @property
     def failed(self) -> bool:
@@ -108,22 +108,22 @@ class _Ticket:
 
 @dataclass(frozen=True)
 class _Held:
-    """One ticket held against one kind of control at the same mask."""
+    """The comparison of one ticket with one kind of control at the same mask."""
 
     difference: Estimate | None  # ticket minus control; None: no seed has both
     enough: bool  # whether enough seeds have the control
-    p: float  # of "the ticket is better"; 1 where too few seeds have the control: nothing is shown
+    p: float  # p-value of "the ticket is better"; 1 if too few seeds have the control
 
 
 def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
-    """Return a verdict for every level and rewind point with a finished or failed ticket; most weights first."""
+    """Return a verdict for every level and rewind point with a finished or failed ticket, highest density first."""
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a percentage point)")
     rows = list(rows)
     tickets, to_come = _tickets(rows)
 
     def corrected(p: Iterable[float]) -> list[float]:
-        """For all tickets of the sweep: what is called winning early shall not lose for there being more."""
+        """Return p-values corrected for all tickets, also unfinished ones, so that a winning one stays winning."""
         return [float(one) for one in statistics.holm(np.array(list(p)), to_come)]
 
     if not tickets:
@@ -132,7 +132,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     matches = tests.above(-margin)
     p_matching, p_worse = corrected(matches), corrected(tests.below(-margin))
     p_winning = corrected(max([p, *(one.p for one in its.values())]) for p, its in zip(matches, held, strict=True))
-    p_alone = {  # against a control, were it the only one
+    p_alone = {  # as if this control were the only one
         kind: corrected(max(p, its[kind].p) if kind in its else p for p, its in zip(matches, held, strict=True))
         for kind in DOUBTS
     }
@@ -159,7 +159,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
 
 
 def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
-    """Return the tickets of which a training has ended, with their controls, and how many others there are."""
+    """Return the tickets with an ended training, with their controls, and the number of other tickets."""
     controls = {(row.kind, row.mask, *row.level[1:], _beside(row.kind, row.rewind), row.seed): row for row in rows}
     tickets = []
     groups = grouped([row for row in rows if row.kind == "ticket"], lambda row: (row.level, row.rewind))
@@ -167,7 +167,7 @@ def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
         beside: dict[str, list[Row]] = {}
         for kind in DOUBTS:
             others = [controls.get((kind, row.mask, *level[1:], _beside(kind, rewind), row.seed)) for row in found]
-            # one with a fully pruned layer is nothing to compare with
+            # skipped: a fully pruned layer, so nothing to compare with
             if there := [other for other in others if other is not None and other.state != "skipped"]:
                 beside[kind] = there
         if any(row.measured or row.lost for row in found):
@@ -176,24 +176,24 @@ def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
 
 
 def _beside(kind: str, rewind: str) -> str:
-    """A fresh initialization has no past to rewind to: it is compared with every rewind point."""
+    """Return the rewind point of a ticket's control: 0 for a fresh initialization, which serves all points."""
     return "0" if kind in CONTROLS and CONTROLS[kind].once else rewind
 
 
 def _compared(tickets: Sequence[_Ticket], others: Sequence[Mapping[int, float]]) -> Comparison:
-    """Return the tests of each ticket against the accuracies, by seed, of what stands beside it."""
+    """Return the tests of each ticket against other accuracies by seed."""
     differences = [minus(accuracies(one.rows), other) for one, other in zip(tickets, others, strict=True)]
     return compared(differences, [asked(one.rows) for one in tickets], [one.failed for one in tickets])
 
 
 def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
-    """Return for every ticket, by kind, how it is held against the controls that were planned beside it."""
+    """Return for every ticket its comparisons with planned controls, by kind."""
     out: list[dict[str, _Held]] = [{} for _ in tickets]
     for kind in DOUBTS:
         tests = _compared(tickets, [accuracies(ticket.controls.get(kind, ())) for ticket in tickets])
         for g, (ticket, better) in enumerate(zip(tickets, tests.above(0.0), strict=True)):
             if others := ticket.controls.get(kind):
-                # one that diverged was tried: two others say how far it is off
+                # a control that diverged counts as tried if two others are measured
                 pairs, diverged = int(tests.pairs[g]), sum(row.lost for row in others)
                 enough = pairs >= 2 and pairs + diverged >= SEEDS
                 out[g][kind] = _Held(estimated(tests, g), enough, float(better) if enough else 1.0)
@@ -204,7 +204,7 @@ def _outcome(
     ticket: _Ticket, difference: Estimate | None, held: Mapping[str, _Held], matching: float, winning: float,
     worse: float,
 ) -> str:  # fmt: skip
-    """Return one of OUTCOMES by the corrected p-values of "it matches", "it wins" and "it is worse"."""
+    """Return one of OUTCOMES, by the corrected p-values of "it matches", "it wins" and "it is worse"."""
     if ticket.failed:
         return "failed"
     if difference is None:
@@ -222,7 +222,7 @@ def _outcome(
 
 
 def _mean_of(rows: Iterable[Row], column: str) -> float | None:
-    """Return the mean over the rows that have a number in this column, or None."""
+    """Return the mean of a column over the rows that have a number there, or None."""
     known = [getattr(row, column) for row in rows if getattr(row, column) is not None]
     return mean(known) if known else None
 
@@ -239,9 +239,9 @@ def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten
 
 
 def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
-    """Return the loss that the seeds of a sweep detect on its test images, and what these allow to say of others.
+    """Return sentences: the loss that the seeds detect on these test images, and what the images detect in general.
 
-    More seeds do not make up for few images: the two are said apart, and neither is averaged away by the other.
+    More seeds do not make up for few images, so the two are reported separately.
     """
     rows = list(rows)
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)

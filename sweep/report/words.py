@@ -1,4 +1,4 @@
-"""The answer of a sweep in sentences: the first lines of the page, and of whatever cannot show the page."""
+"""The answer of a sweep in sentences: the first lines of the page, also for terminal, wandb and Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.report.verdict import DOUBTS, MARGIN, Verdict
 
 
 def chance(p: float | None) -> str:
-    """Return a p-value as it is printed.
+    """Return a p-value as text.
 
     >>> chance(0.0212), chance(0.00004), chance(1.0), chance(None)
     ('0.021', '< 0.001', '1', '–')
@@ -28,11 +28,11 @@ def chance(p: float | None) -> str:
 
 
 def with_test(one: Verdict) -> str:
-    """Return the p-value of a verdict with the test that it belongs to, such as "0.021 (worse)"; a dash without one."""
+    """Return the p-value of a verdict with its test, such as "0.021 (worse)"; a dash without one."""
     return chance(one.p) + (f" ({one.tested})" if one.p is not None else "")
 
 
-OTHERS = {  # how tickets that do not win are counted
+OTHERS = {  # descriptions of tickets that do not win
     "worse": "shown to be worse than the dense network",
     "control not beaten": "not shown to be better than a control",
     "undecided": "undecided",
@@ -75,14 +75,14 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
 
 
 def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, per_epoch: int = 0) -> str:
-    """What the experiment asked for: which tickets, from which point stable, or both; `per_epoch`: its steps."""
+    """Return the answer to what the experiment asks: tickets, stability, or both; `per_epoch`: steps per epoch."""
     rows = list(rows)
     tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
     return " ".join(filter(None, (tickets, stability(rows, per_epoch)))) or "No ticket was asked for."
 
 
 def _held(winning: Sequence[Verdict]) -> str:
-    """What the winners were held against, which need not be the same for all."""
+    """Return which controls the winning tickets were compared with, which may differ between tickets."""
     groups = Counter(tuple(DOUBTS[kind] for kind in DOUBTS if kind in v.controls) for v in winning)
     if len(groups) == 1:
         return f"win, held against {_several(next(iter(groups)))}"
@@ -98,7 +98,8 @@ def _unheld(matching: Sequence[Verdict]) -> str:
 
 
 def _several(words: Sequence[str], last: str = "and") -> str:
-    """
+    """Return words joined by commas and, before the last, another word.
+
     >>> _several(["a"]), _several(["a", "b", "c"]), _several(["a", "b"], "or")
     ('a', 'a, b and c', 'a or b')
     """
@@ -106,7 +107,7 @@ def _several(words: Sequence[str], last: str = "and") -> str:
 
 
 def beaten(found: Sequence[Verdict]) -> str:
-    """Which controls did better than their tickets, in the mean over seeds; nothing where none did."""
+    """Return a sentence about controls with a higher mean accuracy than their tickets, or ""."""
     pairs = [(v, kind, one) for v in found for kind, one in v.controls.items()]
     lost = sorted([pair for pair in pairs if pair[2].mean < 0], key=lambda pair: pair[2].mean)
     if not lost:
@@ -120,8 +121,10 @@ def beaten(found: Sequence[Verdict]) -> str:
 
 
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
-    """What a later rewind point gains over the earliest, by seed, at the sparsest level that has both; of the points
-    that most seeds have, the latest."""
+    """Return a sentence: the gain of a later rewind point over the earliest, paired by seed, at the sparsest level.
+
+    Of the points that most seeds have, it takes the latest.
+    """
     tickets = [row for row in rows if row.kind == "ticket"]
     levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1
@@ -149,8 +152,9 @@ def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
 
 
 def near_chance(accuracy: float, images: int, classes: int) -> str:
-    """Return a warning if a dense network has hardly learned: a tenth of the way from chance to 100 % or less, or no
-    more than the choice of test images explains; empty otherwise.
+    """Return a warning if a dense network has hardly learned, or "".
+
+    That is: its accuracy is at most a tenth of the way from chance to 100 %, or within the noise of the test images.
 
     >>> near_chance(0.12, 10_000, 10)
     'The dense network is near chance: 12.00 % on test images, 10.00 % by guessing one of 10 classes. Train it first.'
