@@ -1,1 +1,1 @@
-"""Places where trainings run: this machine, MPI, or a SLURM cluster."""
+"""Backends, the places where trainings run: this machine, MPI, or a SLURM cluster."""

@@ -1,7 +1,6 @@
-"""The SLURM backend: submits what is missing as a chain of jobs and returns.
+"""The SLURM backend: submits missing trainings as a chain of jobs and returns.
 
-What is done is known from the files; what waits or runs, from SLURM. So submitting again submits only what is in
-neither.
+Files say what is done, SLURM says what waits or runs. So submitting again submits only what is neither.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ POLL_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Slurm:
-    """A backend as slurm.backend describes it; failures are known only where it waits for the end."""
+    """A backend (slurm.backend) that submits jobs; it knows failures only if it waits for the end."""
 
     wait: bool = False
     quiet: bool = False
@@ -43,11 +42,11 @@ class Slurm:
         return self.waited(home) if self.wait else []
 
     def waited(self, home: Home) -> list[Failure]:
-        """Stay until nothing of it waits or runs."""
+        """Wait until no job of the sweep waits or runs; return the failures."""
         tasks, began = len(missing(home)), time.monotonic()
         with Work(f"{home.experiment.name} on SLURM", max(tasks, 1), quiet=self.quiet) as work:
             while True:
-                with suppress(queue.Silent):  # a controller that restarts is no reason to stop waiting
+                with suppress(queue.Silent):  # the controller may be restarting
                     if not jobs.live(home):
                         break
                 work.at(tasks - len(missing(home)))
@@ -57,10 +56,10 @@ class Slurm:
 
 
 def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> list[tuple[Job, str]]:
-    """Submit everything that is missing (`only`: these tasks of it); the jobs with their numbers. `turn`: how often
-    the sweep has already submitted again by itself what was lost.
+    """Submit everything that is missing, or of it only the tasks `only`; return the jobs with their numbers.
 
-    When SLURM refuses one, those submitted before it are cancelled: nothing stays half-submitted.
+    `turn`: how often the sweep has resubmitted lost tasks by itself. If SLURM refuses a job, those submitted before it
+    are cancelled.
     """
     with alone(home):
         live = jobs.live(home)
@@ -68,9 +67,9 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
         if not chain:
             return []
         _refuse_unknown(home)
-        sbatch.write_scripts(home.root, chain)  # to be read; what runs is the same
+        sbatch.write_scripts(home.root, chain)  # for reading only: the jobs run the same commands
         for training in (home.training(name) for job in chain for name in job.tasks):
-            folder = home.folder(training)  # whoever submits it again gives it a new chance
+            folder = home.folder(training)  # a new submission is a new chance
             claim.forgive(folder / AGAIN if home.done(training) else folder)
         done: list[tuple[Job, str]] = []
         try:
@@ -80,10 +79,10 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
                 done.append((job, number))
                 jobs.put_on_record(home, job, number, turn)
             new = [id_ for job, id_ in done if job.part == "dense"]
-            if new and "masks" in live:  # masks that wait already must wait for these dense runs too
+            if new and "masks" in live:  # waiting masks must wait for these dense runs too
                 old = [live[one.slug] for one in home.graph.sources if one.slug in live]
                 queue.update(live["masks"], f"Dependency=afterany:{':'.join([*new, *old])}")
-        except (Refused, OSError) as error:  # of a full disk: a job on no record would run beside the next submission
+        except (Refused, OSError) as error:  # full disk: a job that is not on record would be submitted twice
             with suppress(Refused, queue.Silent):
                 queue.cancel(id_ for _, id_ in done)
             if isinstance(error, OSError):
@@ -98,8 +97,8 @@ def submit(home: Home, only: Collection[str] | None = None, turn: int = 0) -> li
 
 
 def _refuse_unknown(home: Home) -> None:
-    """Jobs of this experiment that are on no record: submitted by hand, or cut off before they were put on it."""
-    own = queue.parent_of(claim.own_job())  # the one that asks, perhaps by hand
+    """Raise Refused if jobs of this experiment are not on record: submitted by hand, or submission was killed."""
+    own = queue.parent_of(claim.own_job())  # this process's own job, perhaps submitted by hand
     unknown = sorted(job.id for job in jobs.by_hand(home, queue.listing()) if job.id != own)
     if unknown:
         raise Refused(f"{home.root}: of its jobs {', '.join(unknown[:5])} wait or run and are on no record (submitted "
@@ -107,7 +106,7 @@ def _refuse_unknown(home: Home) -> None:
 
 
 def preview(home: Home) -> list[Job]:
-    """What `submit` would submit now; where no SLURM answers, what one with SLURM's default limits would get."""
+    """Return the jobs that `submit` would submit now; if SLURM does not answer, with SLURM's default limits."""
     try:
         return _chain(home, jobs.live(home))
     except (queue.Silent, Refused):
@@ -115,7 +114,7 @@ def preview(home: Home) -> list[Job]:
 
 
 def _chain(home: Home, live: Collection[str] | None = None, only: Collection[str] | None = None) -> list[Job]:
-    """Return the jobs to submit, none where nothing is wanted. `live`: what waits or runs; None: SLURM is not asked."""
+    """Return the jobs to submit. `live`: tasks that wait or run; None: SLURM is not asked for limits."""
     trainings, masks = wanted_of(home, live or (), only)
     if not trainings and not masks:
         return []
@@ -124,7 +123,7 @@ def _chain(home: Home, live: Collection[str] | None = None, only: Collection[str
 
 
 def tell(submitted: list[tuple[Job, str]]) -> None:
-    """Say which jobs there are now."""
+    """Print the submitted jobs."""
     for job, id_ in submitted:
         shared = f" in {len(job.elements)} elements" if len(job.elements) < len(job.tasks) else ""
         console.print(f"job {id_}: {job.part}" + (f", {len(job.tasks)} tasks{shared}" if job.tasks else ""))
@@ -133,15 +132,15 @@ def tell(submitted: list[tuple[Job, str]]) -> None:
 
 
 def refuse_live(home: Home) -> None:
-    """Before a sweep here or under MPI: what the cluster has of it would be begun twice, and its chain falls apart."""
-    if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job it is the cluster that asks
+    """Raise Refused if the sweep has jobs on SLURM: a sweep here or under MPI would train the same tasks."""
+    if "SLURM_JOB_ID" in os.environ or not jobs.elements(home):  # inside a job of the sweep itself
         return
     try:
         live = jobs.live(home)
     except queue.Silent as error:
         raise Refused(f"{home.root}: was submitted to SLURM, which does not answer ({error}); expected it to, or "
                       "--take-over to train here whatever it does") from None  # fmt: skip
-    except Refused:  # no SLURM here: a copy of the results elsewhere
+    except Refused:  # no SLURM here: a copy of the results
         return
     if live:
         raise Refused(f"{home.root}: {len(live)} of its jobs wait or run on SLURM ({', '.join(sorted(live)[:3])}, …); "
@@ -149,10 +148,10 @@ def refuse_live(home: Home) -> None:
 
 
 def limit_times(home: Home) -> str:
-    """Lower the time limit of trainings that wait to what the dense run predicts: what is short finds a place sooner.
+    """Lower the time limit of waiting trainings to the prediction, so that SLURM starts them sooner; say so in words.
 
-    Nothing depends on it: where SLURM cannot be asked or refuses (it lets nobody raise a limit), the partition's stays,
-    and a training that needs more time goes on in another turn.
+    It is optional: if SLURM does not answer or refuses, the partition's limit stays, and a training that needs more
+    time continues in another turn.
     """
     limit = predicted_limit(home)
     if not limit or home.experiment.cluster.time_limit:
@@ -168,7 +167,7 @@ def limit_times(home: Home) -> str:
 
 
 def predicted_limit(home: Home) -> str:
-    """Half as much again as the longest element is predicted to take, and ten minutes to start; in minutes."""
+    """Return the predicted time limit of an array element in minutes: 1.5 × the longest one, plus ten for the start."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
     several = packing.settled_for(home, home.graph).cluster.trainings_per_task
     assert several != "auto"
@@ -176,19 +175,21 @@ def predicted_limit(home: Home) -> str:
 
 
 def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Task], bool]:
-    """Return what is neither done nor `live` and can be done (nothing that needs what is not to come), and whether
-    masks are to be made."""
+    """Return the trainings to submit, and whether masks must be made.
+
+    They are neither done nor `live`, and all trainings they need are done or will be.
+    """
     open_ = missing(home)
     to_come: dict[str, Task] = {}
     lacking = {training.name for training in open_}
     coming = {training.name for training in open_ if training.slug in live}
-    for training in open_:  # parents come first
+    for training in open_:  # parents come before their children
         chosen = training.slug not in live and (only is None or training.slug in only)
         after = home.waits_for(training) if chosen else ()
         if chosen and all(need.name not in lacking or need.name in coming for need in after):
             to_come[training.name] = training
             coming.add(training.name)
-    # of the dense runs; gradients are taken, and later rounds pruned, by the trainings themselves
+    # masks of dense runs only: trainings make those that need gradients, or that belong to later rounds
     unmade = any(
         (mask := training.mask) is not None and mask.of.dense and not SCORES[mask.method.score].gradients
         and not mask.at_start and not home.mask(mask.as_made).exists()
@@ -200,9 +201,8 @@ def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -
 
 
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """What a job waits for: jobs of its chain by their numbers, and what was submitted before, by whichever
-    experiment, and still lives."""
-    numbers = live | {one.name: id_ for one, id_ in done}  # masks may wait already
+    """Return what a job waits for: jobs of its chain, and live jobs submitted before, by any experiment."""
+    numbers = live | {one.name: id_ for one, id_ in done}  # the masks' job may be live already
     clauses = [(how, [numbers[name]]) for how, name in job.waits if name in numbers]
     needed = {need.slug for task in job.tasks for need in home.training(task).needs}
     if job.part == "masks":
@@ -214,21 +214,21 @@ def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, 
     return [*clauses, ("afterany", submitted_before)]
 
 
-# What in an experiment makes sbatch say so.
+# the field of an experiment that causes an error message of sbatch
 _CAUSES = {
     "account": r"invalid account",  # before partition: "Invalid account or account/partition combination"
     "partition": r"partition",
     "qos": r"qos",
     "time_limit": r"time limit|time specification",
     "memory_per_gpu": r"memory",
-    # SLURM says the same whichever of these no node has
+    # SLURM has one message for all of these
     "gpus_per_node, gpus_per_cell, cpus_per_gpu or memory_per_gpu": r"node configuration|CPU count|generic|gres|gpu",
     "options": r"unrecognized option|invalid option|constraint|feature",
 }
 
 
 def field_of(said: str, home: Home) -> str:
-    """Which field of the experiment an error of sbatch is about."""
+    """Return which field of the experiment an error message of sbatch is about, in words, or ""."""
     if "violates accounting/QOS policy" in said:
         return " (a limit of yours on this cluster: jobs, their size or their time)"
     for field, pattern in _CAUSES.items():
@@ -239,5 +239,5 @@ def field_of(said: str, home: Home) -> str:
 
 
 def alone(home: Home) -> AbstractContextManager[None]:
-    """One submission at a time, so that two commands do not submit the same training."""
+    """Hold the lock on submissions, so that two commands do not submit the same training."""
     return lock.alone(home.pool / "slurm" / "submit.lock")

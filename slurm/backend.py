@@ -1,4 +1,4 @@
-"""The common face of the places where a sweep runs, and the order in which they take up its trainings."""
+"""The interface of all backends, and the order in which they start trainings."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sweep.graph.state import epochs_left, folders, missing
 from sweep.progress import Work, console, duration
 from sweep.work.worker import Failure
 
-AGAIN_SECONDS = 2.0  # until a training that another process has is asked for again
-LOOK_SECONDS = 5.0  # between two looks at how far the trainings under way are
+AGAIN_SECONDS = 2.0  # wait before trying again a training that another process has
+LOOK_SECONDS = 5.0  # time between two looks at the progress of running trainings
 
 
 class Backend(Protocol):
-    """Does everything of an experiment that is missing."""
+    """A place that does everything of an experiment that is missing."""
 
     def run(self, home: Home) -> list[Failure]:
-        """Returns what failed. A task that fails does not stop those that do not need it."""
+        """Do what is missing and return the failures. A failed task does not stop tasks that do not need it."""
         ...
 
 
 class Ready:
-    """The missing trainings of an experiment (`only`: of these tasks), handed out as soon as all they need is done."""
+    """The queue of missing trainings (or of `only` these tasks); each is handed out once all it needs is done."""
 
     def __init__(self, home: Home, only: Collection[str] | None = None, quiet: bool = True) -> None:
         self.home, self.quiet = home, quiet
@@ -38,11 +38,11 @@ class Ready:
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
         self.failures: list[Failure] = []
         self._given: set[str] = set()
-        self._said: set[str] = set()  # trainings of which was said that another process has them
+        self._said: set[str] = set()  # trainings already reported as busy
         self._not_before: dict[str, float] = {}
 
     def next(self) -> str | None:
-        """A task that can be done now; None where all that are left wait for others."""
+        """Return a task that can be started now, or None if all that are left wait for others."""
         now = time.monotonic()
         for name, training in self.waiting.items():
             free = name not in self._given and self._not_before.get(name, 0.0) <= now
@@ -53,33 +53,33 @@ class Ready:
 
     @property
     def epochs(self) -> float:
-        """All that there is to train; each training counts one more, for its start and its end."""
+        """Return the total work in epochs; each training counts one more, for its start and end."""
         return sum(epochs + 1 for epochs in self._epochs.values())
 
     @property
     def trained(self) -> float:
-        """What of `epochs` is behind us."""
+        """Return how much of `epochs` is done."""
         left = (self._left(name) if name in self._given else self._epochs[name] for name in self.waiting)
         return self.epochs - sum(left) - len(self.waiting)
 
     def _left(self, name: str) -> float:
         training, lacking = self.waiting[name], self._lacking.get(name, ())
         try:
-            if self._skipped(name):  # it counts as done, but nothing was trained
+            if self._skipped(name):  # done, but nothing was trained
                 return training.epochs
             return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
-        except (Refused, OSError, ArithmeticError):  # a damaged file or disk: said by who takes the training up,
-            return training.epochs  # which is no reason to leave the others
+        except (Refused, OSError, ArithmeticError):  # damaged file: reported when the training starts;
+            return training.epochs  # the others continue
 
     def _skipped(self, name: str) -> str:
-        """Return why a training was skipped: a layer is fully pruned; empty where it was not."""
+        """Return why a training was skipped (a layer is fully pruned), or ""."""
         try:
             return self.home.skipped(self.waiting[name])
         except (Refused, OSError):  # as above
             return ""
 
     def again(self, task: str, why: str = "") -> None:
-        """Hand a task out once more, a little later: its process died, or another one has it. `why` is said once."""
+        """Hand a task out again a little later: its process died, or another process has it (`why`, printed once)."""
         name = self.home.training(task).name
         if why and name not in self._said:
             self._said.add(name)
@@ -88,11 +88,10 @@ class Ready:
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
     def end(self, task: str, failure: Failure | None, seconds: float = 0.0) -> None:
-        """Take a task that was handed out as ended, and say so. What needs one that failed is not to come, but from a
-        point it has."""
+        """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that need it."""
         name = self.home.training(task).name
         skipped = self._skipped(name)
-        if failure or skipped:  # what it did not train is not to come
+        if failure or skipped:  # the rest of its epochs will not be trained
             self._epochs[name] -= min(self._left(name), self._epochs[name])
         del self.waiting[name]
         if failure:
@@ -105,24 +104,24 @@ class Ready:
 
     @contextmanager
     def watched(self) -> Iterator[Course]:
-        """Yield what tells how far all of it is, until it has ended."""
+        """Yield the progress display of the whole sweep."""
         label = f"{self.total} trainings of {self.home.experiment.name}"
         with Work(label, max(self.epochs, 1), quiet=self.quiet) as work:
             yield Course(self, work)
 
     def _drop(self, names: set[str]) -> None:
-        for training in list(self.waiting.values()):  # in the order of the plan: parents come first
+        for training in list(self.waiting.values()):  # in the order of the plan: parents before children
             if any(need.name in names for need in self.home.waits_for(training)):
                 names.add(training.name)
                 del self.waiting[training.name], self._epochs[training.name]
 
 
 class Course:
-    """How far a sweep is, told to its watcher.
+    """The progress of a sweep as it is displayed.
 
-    Trainings side by side end their epochs in bursts. So it is told when one is over: nothing has moved since the last
-    look, or every training under way has moved once. The time left is reckoned anew when more trainings are under way
-    than ever before: the speed of the one dense run is not that of many tickets.
+    Parallel trainings end their epochs in bursts. So progress is updated when a burst is over: nothing has changed
+    since the last look, or every running training has advanced once. The time left is estimated anew when more
+    trainings run than ever before: one dense run has another speed than many tickets.
     """
 
     def __init__(self, ready: Ready, work: Work) -> None:

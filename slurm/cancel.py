@@ -1,8 +1,7 @@
-"""Cancel the jobs of an experiment, array element by array element, and leave alone what another experiment wants.
+"""Cancelling the jobs of an experiment, array element by array element, except what another experiment needs.
 
-An experiment's jobs are those it has submitted, of an earlier plan too, those that hold one of its trainings, whoever
-submitted them, and scripts of it that a person submitted. Two experiments may share a training: while the other one
-has jobs in the queue, the training they share is its own as well.
+An experiment's jobs are those it has submitted, also for an earlier plan, those that hold one of its trainings, and its
+scripts submitted by hand. If another experiment with jobs in the queue needs a training too, it is kept.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from sweep.progress import console
 
 @dataclass(frozen=True)
 class Element:
-    """A job or an array element that waits or runs, and the trainings it carries (masks, report and rest: none)."""
+    """A live job or array element and the trainings it carries (none for masks, report and rest)."""
 
     number: str
     part: str
     trainings: tuple[str, ...] = ()
-    earlier: bool = False  # submitted by the experiment, which asks for none of its trainings any more
+    earlier: bool = False  # whether it has only trainings that the experiment no longer asks for
 
     @property
     def words(self) -> list[str]:
@@ -37,18 +36,18 @@ class Element:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What was cancelled, and what was left alone: by the name of the experiment that still wants it."""
+    """The tasks that were cancelled, and those that were kept, by the name of the experiment that needs them."""
 
     gone: list[str] = field(default_factory=list)
     left: dict[str, list[str]] = field(default_factory=dict)
-    shared: list[str] = field(default_factory=list)  # named by a person, but in one element with others that were not
+    shared: list[str] = field(default_factory=list)  # requested, but in one array element with others that were not
 
 
 def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everything: bool = False) -> Cancelled:
-    """Cancel the jobs of an experiment that wait or run.
+    """Cancel the live jobs of an experiment.
 
-    `only`: these tasks. `earlier`: only trainings of an earlier plan, which the experiment no longer asks for.
-    `everything`: also trainings that another experiment under way wants.
+    `only`: these tasks. `earlier`: only trainings of an earlier plan. `everything`: also trainings that another
+    experiment with live jobs needs.
     """
     listed = queue.listing()
     names = {home.training(task).name for task in only}
@@ -74,9 +73,9 @@ def cancel(home: Home, only: Collection[str] = (), earlier: bool = False, everyt
 
 
 def live_elements(home: Home, listed: Collection[Entry]) -> Iterator[Element]:
-    """Yield what waits or runs of this experiment, whoever submitted it and whichever plan it was of."""
+    """Yield the live jobs and array elements of this experiment, of any plan and submitted by anyone."""
     asked = {training.name for training in home.graph}
-    live = {one.job for one in listed if one.live and one.state != "COMPLETING"}  # those have ended, or been cancelled
+    live = {one.job for one in listed if one.live and one.state != "COMPLETING"}  # COMPLETING: ended or cancelled
     for job in (*jobs.submitted(home), *jobs.by_hand(home, listed)):
         own = job.experiment == home.root.name
         if own and (job.part in SINGLE or not job.tasks) and job.id in map(queue.parent_of, live):
@@ -87,14 +86,14 @@ def live_elements(home: Home, listed: Collection[Entry]) -> Iterator[Element]:
 
 
 def earlier_plan(home: Home) -> list[str]:
-    """Return what still waits or runs of an earlier plan of this experiment."""
+    """Return the live tasks of an earlier plan of this experiment."""
     return [word for one in live_elements(home, queue.listing()) if one.earlier for word in one.words]
 
 
 def wanted_by_others(home: Home, listed: Collection[Entry]) -> dict[str, set[str]]:
-    """Return, for every other experiment of this results root with jobs in the queue, the trainings it asks for.
+    """Return the trainings of every other experiment in this pool with live jobs, by its name.
 
-    Where its file cannot be read, these are all that it has submitted itself.
+    If its file cannot be read, these are all trainings that it has submitted.
     """
     out: dict[str, set[str]] = {}
     for described in descriptions(home.pool):

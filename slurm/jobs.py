@@ -1,6 +1,6 @@
-"""What was submitted: one line per job in slurm/jobs.jsonl of the results root, written as soon as it has its number.
+"""The record of submitted jobs: a line per job in slurm/jobs.jsonl of the results root, written at submission.
 
-One record for all experiments: a training that another experiment has submitted is waited for, not submitted again.
+All experiments share it: a training that another experiment has submitted is waited for, not submitted again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Submitted:
     id: str
     experiment: str
     part: str  # dense, cells, …, masks, report, rest or tune
-    tasks: tuple[str, ...]  # of an array: the names of its trainings
-    indices: tuple[int, ...]  # the element of each
+    tasks: tuple[str, ...]  # names of the trainings of an array
+    indices: tuple[int, ...]  # array element of each
     at: float  # seconds since 1970
-    array: bool = True  # of trainings: one alone is no array where submitit submits it
-    turn: int = 0  # how often the sweep has submitted again by itself (slurm/rescue.py)
+    array: bool = True  # False for a single training, which submitit submits as a plain job
+    turn: int = 0  # how often the sweep has resubmitted lost tasks (slurm/rescue.py)
 
     @property
     def numbers(self) -> dict[str, tuple[str, ...]]:
-        """Return the array elements, by the number SLURM gave each, with the trainings that each carries."""
+        """Return the trainings of every array element, by its SLURM job id."""
         out: dict[str, tuple[str, ...]] = {}
         for name, index in zip(self.tasks, self.indices, strict=False):
             number = f"{self.id}_{index}" if self.array else self.id
@@ -52,25 +52,24 @@ def put_on_record(home: Home, job: Job, id_: str, turn: int = 0) -> None:
 
 
 def submitted(home: Home) -> list[Submitted]:
-    """Return the jobs on record, of all experiments of the results root."""
+    """Return the recorded jobs of all experiments in the pool."""
     path = path_of(home)
     return [files.as_record(line, Submitted, path) for line in files.read_lines(path)]
 
 
 def own(home: Home) -> list[Submitted]:
-    """Return the jobs on record that this experiment has submitted."""
+    """Return the recorded jobs of this experiment."""
     return [job for job in submitted(home) if job.experiment == home.root.name]
 
 
 def by_hand(home: Home, listed: Collection[Entry]) -> list[Submitted]:
-    """Return the jobs of this experiment that wait or run and are on no record: scripts that a person submitted, or a
-    submission that was cut off before it was recorded."""
+    """Return live jobs of this experiment that are not on record: submitted by hand, or submission was killed."""
     known = {job.id for job in submitted(home)}
     out = []
     for number, elements in queue.under(home.root.resolve() / "slurm", listed).items():
         if number not in known:
             script, part = "", Path(elements[0].script).stem
-            with suppress(Refused):  # SLURM shows it to its owner alone, or the job has just ended
+            with suppress(Refused):  # only the owner may read it, or the job has just ended
                 script = queue.output(["scontrol", "write", "batch_script", number, "-"])
             job, array = Job(part, part, elements=sbatch.elements_in(script)), any("_" in one.job for one in elements)
             out.append(Submitted(number, home.root.name, part, job.tasks, job.indices, 0.0, array))
@@ -78,10 +77,10 @@ def by_hand(home: Home, listed: Collection[Entry]) -> list[Submitted]:
 
 
 def elements(home: Home, listed: Collection[Entry] = ()) -> dict[str, tuple[str, ...]]:
-    """Return, for every task of this experiment that was submitted, the numbers SLURM gave it, the latest last.
+    """Return the SLURM job ids of every submitted task of this experiment, the latest last.
 
-    A training may have been submitted by another experiment; masks and report are the experiment's own. `listed`: what
-    squeue shows, so that jobs on no record are found too.
+    Trainings may have been submitted by another experiment; masks and report are the experiment's own. With `listed`
+    (what squeue shows), jobs that are not on record are included.
     """
     numbers: dict[str, list[str]] = {}
     for job in (*submitted(home), *(by_hand(home, listed) if listed else ())):
@@ -95,10 +94,9 @@ def elements(home: Home, listed: Collection[Entry] = ()) -> dict[str, tuple[str,
 
 
 def known(home: Home, listed: Collection[Entry] | None = None) -> dict[str, list[Entry]]:
-    """Return, for every task that was submitted and is not done, and for masks, report and rest, its jobs as SLURM sees
-    them, the latest last; one that SLURM does not know has no state.
+    """Return the jobs, as SLURM sees them and the latest last, of every task that is submitted and not done.
 
-    `listed`: what squeue shows; with it jobs on no record are found too.
+    Masks, report and rest are included. A job that SLURM does not know has no state. `listed` as in `elements`.
     """
     open_ = {*SINGLE, *(training.slug for training in missing(home))}
     numbers = {task: its for task, its in elements(home, listed or ()).items() if task in open_}
@@ -107,13 +105,15 @@ def known(home: Home, listed: Collection[Entry] | None = None) -> dict[str, list
 
 
 def live(home: Home) -> dict[str, str]:
-    """Return the number of every task that waits or runs, and of masks and report; several tasks may share one."""
+    """Return the SLURM job id of every task that waits or runs, also masks and report; several tasks may share one."""
     return {task: one.job for task, its in known(home).items() for one in its if one.live}
 
 
 def log_of(home: Home, task: str) -> Path:
-    """The log of a training, whichever job of whichever experiment it ran in; of several that shared an array element,
-    that of the first. Also of masks, report and rest."""
+    """Return the log of a training, masks, report or rest, whichever job it ran in.
+
+    If several trainings shared an array element, it is the log of the first.
+    """
     if task in SINGLE:
         return logs_of(home.pool) / f"{home.root.name}-{task}.out"
     name = home.training(task).name

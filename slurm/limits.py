@@ -1,4 +1,4 @@
-"""How many jobs a user may still submit. Every element of an array counts as a job.
+"""The number of jobs that a user may still submit. Every array element counts as a job.
 
 SLURM keeps such limits in four places: the user's association with an account, the accounts above it (for all their
 users together), the QOS of the job, and the QOS of its partition.
@@ -17,7 +17,7 @@ Row = dict[str, str]
 
 
 def room(cluster: Cluster) -> int | None:
-    """Return how many more jobs SLURM would take from this user with these settings; None where no limit is kept."""
+    """Return how many more jobs SLURM would accept from this user with these settings; None if there is no limit."""
     user = getpass.getuser()
     try:
         own = _kept(["assoc", f"user={user}"], "Account,MaxSubmitJobs,GrpSubmitJobs,DefaultQOS")
@@ -66,7 +66,7 @@ def _upwards(account: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def _kept(words: Sequence[str], columns: str) -> list[Row]:
-    """Return rows of accounting's database."""
+    """Return rows of SLURM's accounting database."""
     return _rows(queue.output(["sacctmgr", "--noheader", "--parsable2", "show", *words, f"format={columns}"]), columns)
 
 

@@ -1,9 +1,8 @@
-"""The local backend: trains in this process on one compiled program, or in several worker processes.
+"""The local backend: trains in this process, or in several worker processes.
 
-A worker process that dies, or is told to stop by itself, takes one training with it, not the sweep: it is recorded as
-failed and a new worker takes its place. On a machine with GPUs every worker has its own, or shares one where there are
-more workers than GPUs; `per_gpu` of them share it under MPS, which is faster where one training leaves much of a GPU
-idle.
+If a worker process dies or is stopped, its training is recorded as failed and a new worker replaces it; the sweep
+continues. On a machine with GPUs every worker has its own, or shares one if there are more workers than GPUs; `per_gpu`
+of them share it under MPS, which is faster if one training leaves much of a GPU idle.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
-TAKEN = "taken"  # a worker's answer where another process has taken its training over
+TAKEN = "taken"  # a worker's answer if another process has taken over its training
 
 
 @dataclass(frozen=True)
 class Local:
-    """`jobs` tasks at a time; 1 = in this process."""
+    """The local backend with `jobs` tasks at a time; 1 = in this process."""
 
     jobs: int = 1
     devices: int = 0
     quiet: bool = False
-    per_gpu: int = 1  # of the jobs, on one GPU
-    only: Collection[str] | None = None  # these tasks; None = whatever is missing
-    restarts: int | None = None  # of a task from the same point; None: one whose process dies has failed
+    per_gpu: int = 1  # number of jobs on one GPU
+    only: Collection[str] | None = None  # these tasks only; None = everything that is missing
+    restarts: int | None = None  # starts of a task without progress; None: it fails if its process dies
 
     def run(self, home: Home) -> list[Failure]:
-        """Everything that is missing; a backend as slurm.backend describes it."""
+        """Do what is missing and return the failures."""
         ready = Ready(home, self.only, self.quiet)
         jobs = min(self.jobs, ready.total)
         if jobs > 1:
@@ -60,7 +59,7 @@ class Local:
         worker = Worker(ready.home, self.devices, quiet=self.quiet, restarts=self.restarts)
         while ready.waiting:
             task = ready.next()
-            if task is None:  # all that is left is under way elsewhere
+            if task is None:  # other processes have all that is left
                 time.sleep(PAUSE_SECONDS)
                 continue
             began = time.monotonic()
@@ -80,7 +79,7 @@ class Local:
                     crew.hand_out(ready)
                     course.look(sum(bool(member.task) for member in crew.members))
                     for member, task, answer in crew.answers():
-                        if answer in (DIED, TAKEN) and stop.requested:  # asked to stop as well, it has saved itself
+                        if answer in (DIED, TAKEN) and stop.requested:  # it was stopped too and has saved itself
                             continue
                         if answer == TAKEN:
                             raise Superseded(f"{task}: begun again elsewhere; this process leaves it alone")
@@ -104,13 +103,13 @@ class Local:
 class _Member:
     process: BaseProcess
     pipe: Connection
-    place: int  # which share of the machine it has
+    place: int  # index of its share of the machine
     task: str = ""
     began: float = 0.0
 
 
 class _Crew:
-    """Worker processes, each with its share of the machine."""
+    """The worker processes, each with its share of the machine."""
 
     def __init__(self, home: Home, jobs: int, local: Local) -> None:
         self.home, self.local = home, local
@@ -132,14 +131,14 @@ class _Crew:
             task = ready.next()
             if task is None:
                 return
-            # one that died while it waited is replaced: no training's fault
+            # a worker that died while idle is replaced; no training failed
             member = free if free.process.is_alive() else self.replace(free)
             member.task, member.began = task, time.monotonic()
-            with suppress(ConnectionError):  # it died just now: seen when its answer is read
+            with suppress(ConnectionError):  # it died just now, which `answers` will see
                 member.pipe.send(task)
 
     def answers(self) -> Iterator[tuple[_Member, str, Failure | Busy | str | None]]:
-        """Yield, after a moment, members that have ended a task: a failure, none, or why there is neither."""
+        """Yield (member, task, answer) for tasks that ended; answers are a failure, None, Busy, DIED or TAKEN."""
         busy = {member.pipe: member for member in self.members if member.task}
         for pipe in wait(list(busy), PAUSE_SECONDS):
             member = busy[pipe]  # type: ignore[index]  # only pipes are waited for
@@ -154,7 +153,7 @@ class _Crew:
         return new
 
     def dismiss(self) -> None:
-        """Ask every worker to save and end, and wait for it."""
+        """Stop all workers, which save their trainings, and wait for them."""
         for member in self.members:
             if member.task:
                 member.process.terminate()
@@ -164,7 +163,7 @@ class _Crew:
 
 
 def places(per_gpu: int, devices: int = 0) -> int:
-    """Trainings at a time on all GPUs, `per_gpu` on each; without any, side by side on this machine's cores."""
+    """Return the number of trainings at a time, `per_gpu` on each GPU or on the CPU; raise Refused if invalid."""
     if devices < 0:
         raise Refused(f"--devices {devices}: expected 0 (all there are) or more")
     if per_gpu < 1:
@@ -175,24 +174,24 @@ def places(per_gpu: int, devices: int = 0) -> int:
 
 
 def shares(gpus: list[str], jobs: int, devices: int = 0, per_gpu: int = 1) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES of each of `jobs` workers, `devices` GPUs each; None where there are none to share.
+    """Return CUDA_VISIBLE_DEVICES of each of `jobs` workers with `devices` GPUs each; None if there are too few GPUs.
 
     >>> shares(["0", "1"], 4), shares(["0", "1", "2", "3"], 2), shares([], 2)
     (['0', '1', '0', '1'], ['0,1', '2,3'], [None, None])
     >>> shares(["0", "1", "2", "3"], 4, per_gpu=2)
     ['0', '1', '0', '1']
     """
-    if per_gpu > 1:  # on purpose no more GPUs than that takes
+    if per_gpu > 1:  # use no more GPUs than needed
         gpus, devices = gpus[: -(-jobs // per_gpu)], 1
     each = devices or max(1, len(gpus) // jobs)
-    if not gpus or each > len(gpus):  # more than there are: logical parts of the first
+    if not gpus or each > len(gpus):  # else logical parts of the first GPU
         return [None] * jobs
     parts = [",".join(gpus[first : first + each]) for first in range(0, len(gpus) - each + 1, each)]
     return [parts[i % len(parts)] for i in range(jobs)]
 
 
 def _work(root: Path, experiment: Experiment, local: Local, threads: int, share: str | None, pipe: Connection) -> None:
-    """`experiment`: as this sweep plans it; what lies in the folder may have been changed since."""
+    """Run a worker process. `experiment` is the one of this sweep; the file in the folder may have changed since."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share
@@ -210,13 +209,13 @@ def _work(root: Path, experiment: Experiment, local: Local, threads: int, share:
                 pipe.send(TAKEN)
                 return
             except Interrupted:
-                return  # told to stop: the training is saved
+                return  # stopped; the training is saved
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return  # nothing left to do, or the sweep was stopped
 
 
 def _end_with_parent() -> None:
-    """An orphan would go on training what the next run takes up: it ends when its parent is gone."""
+    """End this process when its parent is gone, so that it does not train what the next run will start."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,7 +1,7 @@
-"""The MPI backend: rank 0 hands tasks out, every other rank does them one after the other on its own GPU.
+"""The MPI backend: rank 0 hands out tasks, every other rank does them one after the other on its own GPU.
 
-What is handed out is data, the results folder and the word of a task, and what comes back is a Failure or none. The
-results are files, so a rank that dies takes the tasks under way with it and nothing that was finished.
+A task is sent as data, the results folder and its name, and a Failure or None comes back. Results are files, so a rank
+that dies loses its running task and nothing that was finished.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.work.worker import Failure, Worker
 
-THREADS = "LOTTERY_THREADS"  # of this rank's share of the node, for the tasks it will do
+THREADS = "LOTTERY_THREADS"  # environment variable: CPU threads of this rank
 PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """A backend as slurm.backend describes it, on rank 0."""
+    """The MPI backend, used on rank 0."""
 
     ranks: Executor
     quiet: bool = False
@@ -39,10 +39,10 @@ class Mpi:
     def run(self, home: Home) -> list[Failure]:
         ready, under_way = Ready(home, quiet=self.quiet), dict[Future[Any], str]()
         try:
-            # a signal reaches every rank: those that train save themselves, and rank 0 lives to hear it
+            # a signal reaches every rank: training ranks save themselves, and rank 0 must live to learn it
             with stoppable(), ready.watched() as course:
                 while ready.waiting:
-                    while (task := ready.next()) is not None:  # ranks take them up in this order
+                    while (task := ready.next()) is not None:  # ranks start them in this order
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
@@ -55,14 +55,14 @@ class Mpi:
                     if not under_way:
                         time.sleep(PAUSE_SECONDS)
         except BaseException:
-            self.ranks.shutdown(wait=False, cancel_futures=True)  # a rank that saved itself would take the next task
+            self.ranks.shutdown(wait=False, cancel_futures=True)  # else a saved rank would start the next task
             raise
         return ready.failures
 
 
 @contextmanager
 def world() -> Iterator[Executor | None]:
-    """Rank 0 gets the other ranks to hand tasks to; these serve until it is done, and then get None."""
+    """Yield the other ranks as an executor on rank 0; the other ranks work until it is done and then get None."""
     try:
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
@@ -76,18 +76,18 @@ def world() -> Iterator[Executor | None]:
             "(rank 0 hands out, N - 1 train; with srun --mpi must name the kind that MPI was built for, such as pmi2)"
         )
     _take_share()
-    ranks: Any  # an Executor on rank 0, None elsewhere; mpi4py's types say less
+    ranks: Any  # an Executor on rank 0, None elsewhere
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as ranks:
         yield ranks
 
 
 def _take_share() -> None:
-    """One GPU and a share of the cores of this node for every rank that trains, before TensorFlow looks at them."""
+    """Give every training rank one GPU and its share of the node's cores, before TensorFlow sees them."""
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
     here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).allgather(rank)
-    training = [each for each in here if each != 0]  # rank 0 only hands out
+    training = [each for each in here if each != 0]  # rank 0 only hands out tasks
     if rank == 0:
         return
     share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
@@ -97,7 +97,7 @@ def _take_share() -> None:
 
 
 def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, str, float]:
-    """What a rank does: a failure or none, which other process has the training, and the seconds it took."""
+    """Do a task on this rank; return its failure or None, why it is busy or "", and the seconds it took."""
     began = time.monotonic()
     try:
         failure = _worker(root, experiment).attempt(task)
@@ -108,5 +108,5 @@ def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | N
 
 @cache
 def _worker(root: Path, experiment: Experiment) -> Worker:
-    """`experiment`: as this sweep plans it; what lies in the folder may have been changed since."""
+    """Return this rank's worker. `experiment` is the one of this sweep; the file in the folder may have changed."""
     return Worker(Home(root, experiment), threads=int(os.environ[THREADS]), quiet=True)

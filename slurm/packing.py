@@ -1,7 +1,7 @@
-"""`auto`: how many trainings share a GPU and how many an array element carries, from what was measured on the cluster.
+"""The meaning of `auto`: how many trainings share a GPU and how many an array element carries, from measurements.
 
 `lottery bench packing` writes `packing.json` into the results folder: for a network on one kind of GPU, the images per
-second of n trainings together, and the seconds that pass before a training begins.
+second of n trainings together, and the seconds before a training begins.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sweep.experiment import Experiment
 from sweep.graph.home import Home
 from sweep.graph.training import Task
 
-ENOUGH = 0.97  # of the best throughput: fewer trainings at a time have their results sooner
+ENOUGH = 0.97  # share of the best throughput that is enough: with fewer trainings, results come sooner
 FILE = "packing.json"
-START_SHARE = 0.05  # of an element's time, that starting may take
+START_SHARE = 0.05  # largest share of an element's time for starting
 
 
 def measured(pool: Path) -> list[Packing]:
-    """What was measured for this pool so far."""
+    """Return the measurements of this pool."""
     path = pool / FILE
     found = files.read_json_if_there(path, {"measured": list}) or {"measured": []}
     return [files.as_record(row, Packing, path) for row in found["measured"]]
 
 
 def put_on_record(pool: Path, rows: list[Packing]) -> Path:
-    """Put rows on record; a newer measurement of the same replaces the older."""
+    """Write measurements to packing.json; a new one replaces an older one of the same network and GPU."""
     new = {(row.hardware, row.network, row.per_gpu) for row in rows}
     kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]
     pool.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def put_on_record(pool: Path, rows: list[Packing]) -> Path:
 
 
 def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
-    """The experiment with numbers where its cluster says auto; `cells`: trainings of its largest array."""
+    """Return the experiment with numbers in place of auto; `cells`: number of trainings of its largest array."""
     cluster = experiment.cluster
     if "auto" not in (cluster.trainings_per_gpu, cluster.trainings_per_task):
         return experiment
@@ -51,31 +51,31 @@ def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:
         field = "trainings_per_gpu" if cluster.trainings_per_gpu == "auto" else "trainings_per_task"
         raise Refused(f"cluster.{field}: auto needs a measurement of {network_of(experiment)} in "
                       f"{pool / FILE}; run lottery bench packing on a node, or write a number")  # fmt: skip
-    rows = [row for row in rows if row.hardware == rows[-1].hardware]  # the GPU that was measured last
+    rows = [row for row in rows if row.hardware == rows[-1].hardware]  # the GPU measured last
     per_gpu = best(rows) if cluster.trainings_per_gpu == "auto" else cluster.trainings_per_gpu
     per_task = cluster.trainings_per_task
     if per_task == "auto":
         row = min(rows, key=lambda row: abs(row.per_gpu - per_gpu))
-        # no more than leave every GPU something to do
+        # so few that every GPU has work
         fair = cells // (sbatch.together(cluster) * per_gpu)
         per_task = per_gpu * max(1, min(in_a_row(row, experiment.recipe.epochs), fair))
-    per_task = max(per_task, per_gpu)  # fewer would leave nothing to share
+    per_task = max(per_task, per_gpu)  # at least as many as share a GPU
     return replace(experiment, cluster=replace(cluster, trainings_per_gpu=per_gpu, trainings_per_task=per_task))
 
 
 def settled_for(home: Home, trainings: Iterable[Task]) -> Experiment:
-    """Return the experiment of a folder with numbers where its cluster says auto, for a chain of these trainings."""
+    """Return the experiment with numbers in place of auto, for a chain of these trainings."""
     generations = Counter(one.generation for one in trainings if not one.dense)
     return settled(home.experiment, home.pool, max(generations.values(), default=0))
 
 
 def best(rows: list[Packing]) -> int:
-    """The fewest at a time that reach nearly the best throughput."""
+    """Return the smallest number of trainings per GPU that reaches ENOUGH of the best throughput."""
     enough = ENOUGH * max(row.images_per_second for row in rows)
     return min(row.per_gpu for row in rows if row.images_per_second >= enough)
 
 
 def in_a_row(row: Packing, epochs: int) -> int:
-    """Return how many trainings to run one after the other so that starting takes no more than its share."""
+    """Return how many trainings to run one after the other so that starting takes at most START_SHARE of the time."""
     seconds = epochs * row.epoch_images * row.per_gpu / row.images_per_second
     return math.ceil(row.start_seconds * (1 / START_SHARE - 1) / seconds)

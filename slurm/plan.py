@@ -1,4 +1,4 @@
-"""The plan of a sweep: its trainings in the order they are handed out, what is done of them, their predicted time."""
+"""The plan of a sweep: its trainings in the order they are started, what is done, and predicted times."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Planned:
     generation: int
     rewind: str
     epochs: float
-    left: float  # of them, still to be trained
-    state: str  # missing, done, or skipped: a layer is fully pruned
-    seconds: float | None  # of all its epochs; None before the dense run was measured
-    again: list[str]  # points whose weights are wanted and not there, of one that is done: it is trained up to them
+    left: float  # epochs still to be trained
+    state: str  # missing, done, or skipped (a layer is fully pruned)
+    seconds: float | None  # predicted time of all its epochs; None before the dense run was measured
+    again: list[str]  # points of a finished training whose weights are needed and missing, so that it is trained again
 
     @property
     def seconds_left(self) -> float | None:
-        """The predicted time of the epochs that are still to be trained; None before the dense run was measured."""
+        """Return the predicted time of the epochs still to be trained; None before the dense run was measured."""
         return None if self.seconds is None else self.seconds * self.left / (self.epochs or 1)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The time of a sweep of which nothing is measured yet, from the speed of the same network on record."""
+    """The estimated time of a sweep before anything is measured, from a recorded speed of the same network."""
 
     seconds: float  # one training after the other, on one device
     hardware: str
@@ -59,10 +59,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `lottery plan` prints, with --json as it is here, and what `Sweep.plan` returns."""
+    """What `lottery plan` prints, also as JSON, and what `Sweep.plan` returns."""
 
     folder: str
-    at_least_seconds: float | None  # no order of the trainings can end sooner; None before the dense run was measured
+    at_least_seconds: float | None  # lower bound for any order; None before the dense run was measured
     forecast: Forecast | None  # None before a ticket or control was done
     cost: Cost
     trainings: list[Planned]
@@ -74,14 +74,14 @@ class Plan:
 
     @property
     def missing(self) -> list[Planned]:
-        """The trainings that are not done, and those that are trained again for weights they have lost."""
+        """Return the trainings that are not done, and those to be trained again for lost weights."""
         return [one for one in self.trainings if one.state == "missing"]
 
 
 def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
-    """Return the plan of a sweep on SLURM, or on this machine or an MPI world with `jobs` trainings at a time."""
+    """Return the plan of a sweep on SLURM, or on this machine or MPI with `jobs` trainings at a time."""
     cluster = home.experiment.cluster
-    on_each = cluster.gpus_per_cell if on == "slurm" else 0  # here as many devices as the dense run had
+    on_each = cluster.gpus_per_cell if on == "slurm" else 0  # elsewhere as many devices as the dense run had
     so_far, lacking, begun = forecast(home), home.missing_points(), folders(home)
     ratio, predicted = so_far.ratio if so_far else 1.0, predicted_seconds(home, on_each) or {}
     left = {

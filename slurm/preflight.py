@@ -1,6 +1,6 @@
-"""Before a hundred jobs: can this work? Every look is one function that says what it found and what to do.
+"""Checks before a hundred jobs are submitted. Each is one function that says what it found and what to do.
 
-The quick ones take moments and are run by `sweep --on slurm` too; the others read data or ask SLURM for a turn.
+Quick checks take moments and are run by `sweep --on slurm` too; the others read data or ask SLURM to run a job.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from sweep.tracking.runs import hindrance
 from sweep.training.schedule import groups_of, most_devices
 from sweep.work.fitting import fitting
 
-SKEW_SECONDS = 5.0  # between this clock and that of the file system
-TURN_SECONDS = 30  # SLURM gets to start a job at once
-START_SECONDS = 120  # that a job should have before it is warned: to load TensorFlow and to compile for a GPU
-LEAST_SECONDS = 30  # with less no training gets anywhere
-LEAST_ROOM = 3  # jobs: one training, the masks, and the job that submits the rest
+SKEW_SECONDS = 5.0  # largest difference between this clock and the file system's
+TURN_SECONDS = 30  # time for SLURM to start a job at once
+START_SECONDS = 120  # time that a job needs before its warning, to load TensorFlow and to compile for a GPU
+LEAST_SECONDS = 30  # with less, no training makes progress
+LEAST_ROOM = 3  # least number of jobs: one training, the masks, and the job that submits the rest
 # options that decide which nodes a job may get
 WHERE = ("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude", "wckey", "licenses")
 
 
 State = Literal["ok", "warning", "wrong"]
-Found = str | tuple[State, str, str]  # that all is well; or how it is, what was found, and what to do
+Found = str | tuple[State, str, str]  # a text if all is well; else state, what was found, and what to do
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found. `wrong`: it cannot work so; `warning`: it may."""
+    """The result of one check. `wrong`: it cannot work; `warning`: it may."""
 
     what: str
     state: State
@@ -61,7 +61,7 @@ class Finding:
 
 
 def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
-    """All findings, one after the other. Nothing stays behind."""
+    """Yield the results of all checks, one after the other. No file is left behind."""
     looks: dict[str, Callable[[Home], Found]] = {
         "results": _place, "lock": _lock, "clock": _clock, "disk": _disk, "weights": _weights, "wandb": _tracking,
     }  # fmt: skip
@@ -79,7 +79,7 @@ def look(home: Home, on_slurm: bool, quick: bool = False) -> Iterator[Finding]:
 
 
 def refuse_what_cannot_work(home: Home) -> None:
-    """The quick part, before anything is written or submitted."""
+    """Raise Refused if a quick check finds something wrong, before anything is written or submitted."""
     for one in look(home, on_slurm=True, quick=True):
         if one.state == "wrong":
             remedy = f"; {one.remedy}" if one.remedy else ""
@@ -90,7 +90,7 @@ def refuse_what_cannot_work(home: Home) -> None:
 
 
 def _place(home: Home) -> Found:
-    """The results root can be written, and submitit can live with its name."""
+    """Check that the results root can be written and that submitit accepts its name."""
     folder = _nearest(home.root.parent)
     if not os.access(folder, os.W_OK):
         return "wrong", f"{folder} cannot be written", "another folder: --results FOLDER"
@@ -101,7 +101,7 @@ def _place(home: Home) -> Found:
 
 
 def _lock(home: Home) -> Found:
-    """Whether a lock holds against another process, so that two who submit at the same moment submit once."""
+    """Check that a lock holds against another process, so that two simultaneous submissions submit once."""
     with _trial(home) as path, open(path, "w") as f:
         try:
             fcntl.flock(f, fcntl.LOCK_EX)
@@ -118,7 +118,7 @@ def _lock(home: Home) -> Found:
 
 
 def _clock(home: Home) -> Found:
-    """A claim is alive while its file is touched now and then: the clocks must agree to some seconds."""
+    """Check that this clock agrees with the file system's: claims are judged by the times of their files."""
     with _trial(home) as path:
         apart = path.stat().st_mtime - time.time()
     if abs(apart) > SKEW_SECONDS:
@@ -128,7 +128,7 @@ def _clock(home: Home) -> Found:
 
 
 def _disk(home: Home) -> Found:
-    """Snapshots, final weights and checkpoints of what is missing, against what is free."""
+    """Check that there is room for snapshots, final weights and checkpoints of what is missing."""
     folder = _nearest(home.root.parent)
     free, needed = shutil.disk_usage(folder).free, needed_bytes(home)
     said = f"{free / 1e9:.1f} GB free in {folder}, about {needed / 1e9:.1f} GB needed"
@@ -138,11 +138,11 @@ def _disk(home: Home) -> Found:
 
 
 def needed_bytes(home: Home) -> int:
-    """Return what the disk must hold: snapshots of dense runs, final weights of tickets, checkpoints of what runs."""
+    """Return the bytes for snapshots of dense runs, final weights of tickets and checkpoints of running trainings."""
     from models import build
 
     model, data = home.experiment.model, home.experiment.data
-    # a few megabytes more or less: images of 224 px and 1000 classes where the data have not been read
+    # an estimate, as the data are not read: 32 px and 1000 classes unless the experiment says otherwise
     network = build(model.name, image_size=data.image_size or 32, channels=3, classes=data.classes or 1000,
                     width=model.width)  # fmt: skip
     each = 4 * network.parameters
@@ -152,7 +152,7 @@ def needed_bytes(home: Home) -> int:
 
 
 def _weights(home: Home) -> Found:
-    """Weights that others start from, of trainings that are done and did not keep them."""
+    """Check that finished trainings have kept the weights that others start from."""
     lacking = home.missing_points()
     if not lacking:
         return "all that is done has kept what others start from"
@@ -166,7 +166,7 @@ def _weights(home: Home) -> Found:
 
 
 def _data(home: Home) -> Found:
-    """The images can be read, and are those of the dense runs that are done."""
+    """Check that the images can be read, and are those of finished dense runs."""
     data, dataset = home.experiment.data, fitting(home.experiment)
     found = [files.read_json_if_there(home.folder(one) / "result.json") for one in home.graph.dense]
     print_, before = fingerprint(dataset, data), {result.get("fingerprint") for result in found if result}
@@ -174,7 +174,7 @@ def _data(home: Home) -> Found:
     if before and print_ not in before:
         remedy = "the images of before at data.path, or another experiment"
         return "wrong", f"{said}, but others than before (fingerprint {print_})", remedy
-    notes = {}  # what was found besides, and what to do
+    notes = {}  # other findings: what to do
     if data.name == "folder" and (others := left_out(place_of(data))):
         more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
         notes[more] = "jpg and png images directly in their class folders"
@@ -196,7 +196,7 @@ def _reading(home: Home) -> Found:
 
 
 def _devices(home: Home) -> Found:
-    """What there is to train on here."""
+    """Check which devices there are to train on."""
     gpus, recipe = visible_gpus(), home.experiment.recipe
     if not gpus:
         slow = recipe.epochs * len(home.graph) > 200 and home.experiment.data.name != "digits"
@@ -222,7 +222,7 @@ def _tracking(home: Home) -> Found:
 
 
 def _submission(home: Home) -> Found:
-    """SLURM takes every kind of job exactly as it would be sent: partition, account, qos, GPUs, memory, options."""
+    """Check that SLURM accepts every kind of job exactly as it would be sent."""
     groups_of(home.experiment.recipe, home.experiment.cluster.gpus_per_cell)
     launch.private_name(home.root.resolve() / "slurm" / "submitit")
     chain = _chain(home)
@@ -230,7 +230,7 @@ def _submission(home: Home) -> Found:
         for job in {job.part: job for job in chain}.values():
             script = Path(folder) / "job.sh"
             script.write_text(launch.sent(job, Path(folder)))
-            # one element stands for all: how many a user may have at a time is looked at by itself
+            # one element of an array: the number of jobs is checked by _limits
             one = ["--array=0"] if job.tasks else []
             try:
                 queue.output(["sbatch", "--test-only", f"--output={os.devnull}", *one, str(script)])
@@ -241,13 +241,13 @@ def _submission(home: Home) -> Found:
 
 
 def _chain(home: Home) -> list[sbatch.Job]:
-    """Return the jobs that would be submitted; where nothing is missing, those of the whole sweep."""
+    """Return the jobs that would be submitted; if nothing is missing, those of the whole sweep."""
     wanted = missing(home) or home.graph.trainings
     return sbatch.chain(packing.settled_for(home, wanted), home.root.resolve(), wanted)
 
 
 def _limits(home: Home) -> Found:
-    """How many jobs the user may have in the queue; what does not fit is submitted by the last job of those that do."""
+    """Check how many jobs the user may have in the queue; the last job that fits submits the rest."""
     room, wanted = limits.room(home.experiment.cluster), sum(max(1, len(job.elements)) for job in _chain(home))
     if room is None or room >= wanted:
         return f"{wanted} jobs, {'no limit' if room is None else f'room for {room}'}"
@@ -258,7 +258,7 @@ def _limits(home: Home) -> Found:
 
 
 def _times(home: Home) -> Found:
-    """Time limits against what starting takes, and against what the dense run predicts."""
+    """Check time limits against the time to start, and against what the dense run predicts."""
     cluster = packing.settled_for(home, home.graph).cluster
     default = queue.default_time(cluster.partition)
     for field, limit in (("dense_time_limit", cluster.dense_time_limit), ("time_limit", sbatch.element_limit(cluster))):
@@ -279,7 +279,7 @@ def _times(home: Home) -> Found:
 
 
 def _nodes(home: Home) -> Found:
-    """A file written here is seen on a node, which has Python and this program."""
+    """Check that a node sees a file written here, and has Python and this program."""
     words = ["srun", "--nodes=1", "--ntasks=1", f"--immediate={TURN_SECONDS}", "--time=1", "--quiet"]
     words += [f"--{name}={value}" for name, value in _chain(home)[-1].options.items() if name in WHERE]
     with _trial(home) as path:
@@ -302,7 +302,7 @@ def _nodes(home: Home) -> Found:
 
 @contextmanager
 def _trial(home: Home) -> Iterator[Path]:
-    """Yield a file in the results root that is gone afterwards."""
+    """Yield a temporary file in the results root."""
     folder = _nearest(home.root.parent)
     with ExitStack() as stack:
         try:
@@ -315,6 +315,6 @@ def _trial(home: Home) -> Iterator[Path]:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or what there is above it: nothing is made for a look."""
+    """Return the folder or its nearest existing parent, so that checks create nothing."""
     folder = folder.resolve()
     return folder if folder.is_dir() else _nearest(folder.parent)

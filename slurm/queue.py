@@ -1,4 +1,4 @@
-"""What SLURM says: one batched question at a time, as data."""
+"""The answers of SLURM's programs as data, one query for all jobs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pathlib import Path
 
 from sweep.errors import Refused
 
-PATIENCE = 20.0  # seconds a cluster gets to answer
+PATIENCE = 20.0  # seconds to wait for an answer
 LIVE = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "STOPPED",
         "RESIZING", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"}  # fmt: skip
 
 
 class Silent(Exception):
-    """The cluster does not answer."""
+    """SLURM does not answer."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """A job or an array element as SLURM sees it."""
 
-    job: str  # 17 or, of an array, 17_4
+    job: str  # 17, or 17_4 for an array element
     state: str  # PENDING, RUNNING, COMPLETED, …
     reason: str = ""  # why it waits
     node: str = ""
-    script: str = ""  # the batch script that was submitted, where squeue shows it
+    script: str = ""  # path of the batch script, if squeue shows it
 
     @property
     def live(self) -> bool:
@@ -38,19 +38,19 @@ class Entry:
 
 
 def listing() -> list[Entry]:
-    """Return every job and array element that squeue shows, whoever submitted it: a results folder may have two owners.
+    """Return every job and array element that squeue shows, of all users: a results folder may have two owners.
 
-    Jobs that ended within the last minutes are among them.
+    Jobs that ended within the last minutes are included.
     """
     shown = output(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N|%o"])
     return [one for line in shown.splitlines() for one in _elements(*line.split("|", 4))]
 
 
 def ask(elements: Iterable[str], listed: Iterable[Entry] | None = None) -> dict[str, Entry]:
-    """Return what SLURM knows of these jobs and array elements, by number.
+    """Return what SLURM knows about these jobs and array elements, by id.
 
-    squeue is the truth about what lives. Accounting lags behind it and calls a requeued task failed for seconds, so it
-    is asked, once for all, only about what squeue has forgotten. `listed`: the answer of squeue, if it is at hand.
+    squeue is right about what is live. Accounting lags behind and shows a requeued task as failed for seconds, so sacct
+    is asked, once for all, only about what squeue has forgotten. `listed`: the answer of squeue, if known.
     """
     wanted = set(elements)
     if not wanted:
@@ -61,17 +61,17 @@ def ask(elements: Iterable[str], listed: Iterable[Entry] | None = None) -> dict[
         try:
             ended = output(["sacct", "--noheader", "--parsable2", "--allocations", "--allusers",
                              "--format=JobID,State,NodeList", f"--jobs={','.join(sorted(forgotten))}"])  # fmt: skip
-        except Refused:  # accounting is off: what squeue has forgotten has ended
+        except Refused:  # accounting is off: jobs that squeue has forgotten have ended
             return seen
         for job, state, node in (line.split("|") for line in ended.splitlines()):
             for one in _elements(job, state.split()[0], "", node):
-                if one.job in wanted and not one.live:  # what squeue has forgotten does not live
+                if one.job in wanted and not one.live:  # a job that squeue has forgotten is not live
                     seen.setdefault(one.job, one)
     return seen
 
 
 def under(folder: Path, listed: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Return the jobs that wait or run and whose batch script lies under a folder: their elements, by job number."""
+    """Return live jobs whose batch script is under a folder, as their elements by job id."""
     found: dict[str, list[Entry]] = {}
     for one in listed:
         if one.live and one.script.startswith(f"{folder}/"):
@@ -85,12 +85,12 @@ def cancel(jobs: Iterable[str]) -> None:
 
 
 def update(job: str, change: str) -> None:
-    """Change what a job that waits asks for. SLURM lets its owner lower a time limit, not raise it."""
+    """Change a waiting job. SLURM lets its owner lower a time limit, not raise it."""
     output(["scontrol", "update", f"JobId={job}", change])
 
 
 def max_array_size() -> int:
-    """Indices of an array lie under it."""
+    """Return SLURM's MaxArraySize; indices of an array must be below it."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", output(["scontrol", "show", "config"]), re.MULTILINE)
     if not found:
         raise Refused("scontrol show config: no MaxArraySize in its answer")
@@ -98,7 +98,7 @@ def max_array_size() -> int:
 
 
 def default_time(name: str) -> str:
-    """Return the time limit of a job of this partition (empty: of the default one) that asks for none; 0: no limit."""
+    """Return the time limit of a job that asks for none in this partition ("": the default one); 0: no limit."""
     fields = partition(name)
     found = fields.get("DefaultTime", "NONE")
     found = fields.get("MaxTime", "UNLIMITED") if found == "NONE" else found
@@ -107,10 +107,10 @@ def default_time(name: str) -> str:
 
 @cache
 def partition(name: str) -> dict[str, str]:
-    """Return what SLURM says of a partition, of the default one where none is named; nothing where there is no such."""
-    try:  # of several, separated by commas, a job may get any
+    """Return SLURM's description of a partition ("": the default one); {} if there is no such partition."""
+    try:  # of several partitions, separated by commas, take the first
         shown = output(["scontrol", "--oneliner", "show", "partition", *([name.partition(",")[0]] if name else [])])
-    except Refused:  # sbatch says so better
+    except Refused:  # sbatch's own message is better
         return {}
     for line in shown.splitlines():
         fields = dict(word.partition("=")[::2] for word in line.split())
@@ -120,8 +120,7 @@ def partition(name: str) -> dict[str, str]:
 
 
 def output(command: Sequence[str]) -> str:
-    """Return what a program of SLURM prints; raise Refused with what it says where it will not, Silent where nobody
-    answers."""
+    """Return the output of a SLURM program; raise Refused if it fails, Silent if SLURM does not answer."""
     try:
         with without_own_job():
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -136,7 +135,7 @@ def output(command: Sequence[str]) -> str:
 
 @contextmanager
 def without_own_job() -> Iterator[None]:
-    """Inside a job, its own SLURM_… would be defaults of the jobs it submits, and submitit would look for its task."""
+    """Hide the own job's SLURM_… variables: else they are defaults of submitted jobs, and confuse submitit."""
     own = {name: value for name, value in os.environ.items() if name.startswith("SLURM_") and name != "SLURM_CONF"}
     for name in own:
         del os.environ[name]
@@ -147,7 +146,7 @@ def without_own_job() -> Iterator[None]:
 
 
 def refusal(program: str, text: str) -> Exception:
-    """What a program of SLURM that failed has said: that nobody answers, or that it will not."""
+    """Return the exception for the message of a failed SLURM program: Silent if SLURM did not answer, else Refused."""
     said = " ".join(text.replace(f"{program}: error: ", "").replace(f"{program}: ", "").split())
     if re.search(r"Unable to contact|Connection refused|Connection timed out|Socket timed out|not responding", said):
         return Silent(f"{program}: {said}")
@@ -155,12 +154,12 @@ def refusal(program: str, text: str) -> Exception:
 
 
 def parent_of(job: str) -> str:
-    """Return the number of the job that an array element belongs to."""
+    """Return the id of the job that an array element belongs to."""
     return job.partition("_")[0]
 
 
 def _elements(job: str, state: str, reason: str, node: str, script: str = "") -> list[Entry]:
-    """One line may stand for many waiting elements: 17_[0-2,5%4].
+    """Return the entries of a line of squeue, which may stand for many waiting elements: 17_[0-2,5%4].
 
     >>> [one.job for one in _elements("17_[0-2,5%4]", "PENDING", "", "")]
     ['17_0', '17_1', '17_2', '17_5']

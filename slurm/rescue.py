@@ -1,9 +1,9 @@
-"""The net under a sweep on SLURM: before its last job writes the report, it submits again what was lost.
+"""The resubmission of lost tasks by the last job of a sweep on SLURM, before it writes the report.
 
-A batch process that is killed, a node that dies at the wrong moment, a submission cut off half-way: SLURM calls such a
-job ended, and nobody would train what it had. What a person cancelled stays cancelled, and so does what failed for a
-reason of its own. A lost training gets `TURNS` more chances; what never had one for want of room in the queue is
-submitted as often as that takes.
+A killed batch process, a node that dies at the wrong moment, a submission that was killed half-way: SLURM considers
+such jobs ended, and their trainings would stay undone. Cancelled tasks stay cancelled, failed ones stay failed. A lost
+training gets `TURNS` more chances; one that was never submitted, because the queue was full, is submitted as often as
+needed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sweep.graph.state import missing, states
 from sweep.progress import console
 
 TURNS = 3
-TRIES, PAUSE_SECONDS = 12, 300.0  # of a submission: a full queue empties, a controller comes back
+TRIES, PAUSE_SECONDS = 12, 300.0  # for a submission: a full queue empties, a controller restarts
 
 
 def rescue(home: Home, rest: bool = False) -> list[tuple[Job, str]]:
-    """Submit what was lost, and with `rest` what was never submitted; the jobs with their numbers."""
+    """Submit lost tasks and, with `rest`, those never submitted; return the jobs with their ids."""
     for left in reversed(range(TRIES)):
         try:
             return _submitted(home, rest)
@@ -38,7 +38,7 @@ def rescue(home: Home, rest: bool = False) -> list[tuple[Job, str]]:
 def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
     own = jobs.own(home)
     turn = own[-1].turn if own else 0
-    lost = lost_of(home) if own and turn < TURNS else set()  # of what was submitted by hand nothing is known
+    lost = lost_of(home) if own and turn < TURNS else set()  # nothing is known about jobs submitted by hand
     untried = {training.slug for training in missing(home)} - set(jobs.elements(home)) if rest else set()
     tasks = lost | untried
     done = arrays.submit(home, tasks, turn + bool(lost)) if tasks else []
@@ -48,8 +48,10 @@ def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:
 
 
 def lost_of(home: Home) -> set[str]:
-    """Tasks that have no result and no failure, and whose jobs SLURM calls ended, but not cancelled; with those that
-    were cancelled, or failed, only because they waited for one of these."""
+    """Return tasks without result or failure whose jobs SLURM considers ended but not cancelled.
+
+    Tasks that were cancelled, or failed, only because they waited for one of these are included.
+    """
     last = {task: its[-1] for task, its in jobs.known(home).items() if its[-1].state}
     gone = {task for task, job in last.items() if not job.live and job.state not in ("CANCELLED", "COMPLETED")}
     at = {one.task: one.state for one in states(home, home.missing_points())}
@@ -62,7 +64,7 @@ def lost_of(home: Home) -> set[str]:
         orphan = any(need.slug in out for need in training.needs)
         waited = orphan or ("masks" in gone and unmasked)
         cancelled = waited and last[task].state == "CANCELLED"
-        failed = orphan and at[task] == "failed"  # it found nothing to start from
+        failed = orphan and at[task] == "failed"  # it had nothing to start from
         if (open_ and (task in gone or cancelled)) or failed:
             out.add(task)
     return out

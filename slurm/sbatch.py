@@ -1,9 +1,9 @@
-"""The jobs of a sweep as data, and as scripts: pure functions of the experiment, its folder and what is missing.
+"""The jobs of a sweep as data and as scripts: pure functions of the experiment, its folder and what is missing.
 
-A chain of jobs: an array for every generation of the graph (dense runs; tickets and controls; …), the masks between the
-first two, the report at the end. What `lottery plan` shows, what `lottery sbatch` writes and what `lottery sweep --on
-slurm` submits (slurm/launch.py) are the same jobs. Their scripts are plain enough to read, edit and submit by hand;
-that of an array lists its trainings by name: what is in the queue keeps its meaning when the experiment grows.
+A chain of jobs: an array for every stage of the graph (dense runs; tickets and controls; …), the masks between the
+first two, the report at the end. `lottery plan` shows, `lottery sbatch` writes and `lottery sweep --on slurm` submits
+(slurm/launch.py) the same jobs. Scripts can be read, edited and submitted by hand; the script of an array lists its
+trainings by name, so that queued jobs keep their meaning when the experiment grows.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sweep.graph.training import Task
 from sweep.training.schedule import groups_of, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
-SINGLE = ("masks", "report", "rest")  # jobs that are no arrays of trainings
-OTHERS = ("tune", "prepare", "summary")  # no part of a sweep: the elements of their arrays have a number each
+SINGLE = ("masks", "report", "rest")  # jobs that are not arrays of trainings
+OTHERS = ("tune", "prepare", "summary")  # not part of a sweep; their array elements are numbers
 
-Waits = tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of a job that comes before)
+Waits = tuple[tuple[str, str], ...]  # (afterok, afterany or aftercorr, name of an earlier job)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the chain: what it asks SLURM for, and what it does."""
+    """One job of the chain: its options for SLURM, and what it does."""
 
-    name: str  # of its script, without .sh
-    part: str  # dense, initial (pruned there), cells, generation2 …, or one of SINGLE or OTHERS
+    name: str  # name of its script, without .sh
+    part: str  # dense, initial (pruned at initialization), cells, generation2 …, or one of SINGLE or OTHERS
     waits: Waits = ()
-    options: dict[str, str] = field(default_factory=dict)  # of sbatch; a switch has no value
-    setup: tuple[str, ...] = ()  # lines before the work
-    command: str = ""  # as a shell reads it, after `task` is set to the trainings of an array element
+    options: dict[str, str] = field(default_factory=dict)  # options of sbatch; a switch has no value
+    setup: tuple[str, ...] = ()  # shell lines to run first
+    command: str = ""  # shell command; the variable `task` holds the trainings of an array element
     log: Path = Path()  # %a stands for the number of an array element
-    elements: tuple[tuple[str, ...], ...] = ()  # of an array: the names of the trainings that each carries
+    elements: tuple[tuple[str, ...], ...] = ()  # names of the trainings of each array element
     at_a_time: int = 0  # elements that may run at the same time; 0: all
 
     @property
@@ -59,7 +59,7 @@ class Job:
         lines = ["#!/bin/bash", *(f"#SBATCH {pair}" for pair in pairs)]
         lines.append("trap '' USR1 USR2  # a warning before the work stands would end the job")
         if self.elements and self.part not in OTHERS:
-            # a log is named by the (first) training and not by the job: a later job of it appends to the same
+            # a log is named by the (first) training, so that a later job of the training appends to it
             several = len(self.tasks) > len(self.elements)
             tasks = [f'    "{" ".join(element)}"' if several else f"    {element[0]}" for element in self.elements]
             first = "${task%% *}" if several else "$task"
@@ -69,7 +69,7 @@ class Job:
 
 
 def elements_in(script: str) -> tuple[tuple[str, ...], ...]:
-    """Return the trainings that the script of an array lists, by array element; nothing where it is no such script.
+    """Return the trainings that an array's script lists, by array element; () if it is not such a script.
 
     >>> elements_in("tasks=(\\n    dense-seed0-1a\\n    'a b'\\n)\\ntask=…")
     (('dense-seed0-1a',), ('a', 'b'))
@@ -80,7 +80,7 @@ def elements_in(script: str) -> tuple[tuple[str, ...], ...]:
 
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
-    """Put the scripts beside the results, with the folder of their logs: without it SLURM fails and says nothing."""
+    """Write the scripts and create the folder of their logs, without which SLURM fails silently; return the paths."""
     logs_of(folder.parent).mkdir(parents=True, exist_ok=True)
     paths = []
     for job in jobs:
@@ -90,12 +90,12 @@ def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
 
 
 def commands(folder: Path, jobs: Sequence[Job]) -> str:
-    """What a person types to submit the scripts, each waiting for those before."""
+    """Return the shell lines that submit the scripts by hand, each waiting for those before."""
     names = {job.name: job.name.replace("-", "_") for job in jobs}
     lines = []
     for job in jobs:
         after = clause([(how, [f"${names[name]}"]) for how, name in job.waits if name in names])
-        # one whose turn can never come is cancelled, not left there for ever
+        # a job whose dependency can never be met is cancelled
         waiting = [f"--dependency={after}", "--kill-on-invalid-dep=yes"] if after else []
         words = ["sbatch --parsable", *waiting, _quoted(folder / "slurm" / f"{job.name}.sh")]
         lines.append(f"{names[job.name]}=$({' '.join(words)})")
@@ -103,7 +103,8 @@ def commands(folder: Path, jobs: Sequence[Job]) -> str:
 
 
 def clause(clauses: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """
+    """Return the value of sbatch's --dependency.
+
     >>> clause([("afterok", ["7"]), ("afterany", ["8", "9"]), ("afterany", [])])
     'afterok:7,afterany:8:9'
     """
@@ -111,7 +112,7 @@ def clause(clauses: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def logs_of(pool: Path) -> Path:
-    """Logs lie with the pool: a training has one, whichever experiment submitted it."""
+    """Return the folder of logs in the pool: a training has one log, whichever experiment submitted it."""
     return pool / "slurm" / "logs"
 
 
@@ -126,13 +127,13 @@ def chain(
     max_array_size: int = MAX_ARRAY_SIZE,
     room: int | None = None,
 ) -> list[Job]:
-    """The jobs in their order.
+    """Return the jobs of a sweep in order.
 
-    `masks`: whether some are to be made. `room`: jobs that the user may still submit; where it is too small for all
+    `masks`: whether masks must be made. `room`: jobs that the user may still submit; if it is too small for all
     trainings, the last job submits the rest.
     """
     now = missing if room is None else missing[: max(1, room - masks - 1)]
-    # afterany: where one seed of several failed, the others go on; without any the masks fail, and the tickets go
+    # afterany: if one seed of several failed, the others continue; if all failed, masks fail and tickets are cancelled
     making = [_single(experiment, folder, "masks", (("afterany", "dense"),))] if masks else []
     jobs: list[Job] = []
     for (generation, _), group in groupby(sorted(now, key=_place), _place):
@@ -143,11 +144,11 @@ def chain(
         for number, start in enumerate(range(0, len(trainings), size), 1):
             part = trainings[start : start + size]
             waits = _waits(part, jobs, masks) if generation else ()
-            # of several arrays each waits for the one before, so that no more run at a time than were asked for
+            # each of several arrays waits for the one before, so that no more trainings run at a time than asked for
             waits += (("afterany", arrays[-1].name),) if arrays else ()
             arrays.append(_array(experiment, folder, part, number, waits))
         jobs += arrays
-    jobs += making  # the dense runs alone are to be trained
+    jobs += making  # if only dense runs are to be trained
     trained = [job.name for job in jobs if job.tasks]
     waits = (("afterany", trained[-1] if trained else "cells"), ("afterany", "masks"))
     waits += tuple(("afterany", name) for name in trained if name.startswith("initial"))
@@ -155,13 +156,15 @@ def chain(
 
 
 def _place(training: Task) -> tuple[int, bool]:
-    """Return a task's place in the chain: its stage; in the first, dense runs come before pruning at initialization."""
+    """Return a task's place in the chain: its stage; in stage 0, dense runs come before pruning at initialization."""
     return training.generation, training.generation == 0 and not training.dense
 
 
 def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> Waits:
-    """What a part of a generation waits for: the masks of the dense runs, and the arrays that hold what it needs;
-    element by element where each needs only its own forerunner."""
+    """Return what a part of a stage waits for: the masks, and the arrays with the trainings it needs.
+
+    If every element needs only its own predecessor, it waits element by element (aftercorr).
+    """
     needed = {need.name for training in part for need in training.needs}
     holding = [job for job in before if needed & set(job.tasks) and not (masks and job.part == "dense")]
     if part[0].generation > 1 and len(holding) == 1 and _element_wise(part, holding[0]):
@@ -171,35 +174,35 @@ def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> Waits:
 
 
 def _element_wise(part: Sequence[Task], before: Job) -> bool:
-    """Whether element i needs, of the generation before, element i alone."""
+    """Whether element i needs, of the stage before, only element i."""
     own = [tuple(need.name for need in one.needs if need.generation == one.generation - 1) for one in part]
     return len(before.tasks) == len(before.elements) and own == list(before.elements[: len(own)])
 
 
 def _single(experiment: Experiment, folder: Path, part: str, waits: Waits) -> Job:
-    """Masks, report or rest; the masks with GPUs where they compile ahead."""
+    """Return the job of masks, report or rest; the masks get GPUs if they compile for the tickets."""
     gpus = gpus_of(experiment, cells=True) if part == "masks" and _warms_up(experiment) else 0
     return _job(experiment, folder, part, command_of(experiment, folder, part), waits, gpus=gpus)
 
 
 def _array(experiment: Experiment, folder: Path, part: Sequence[Task], number: int, waits: Waits) -> Job:
-    """One array element per training, longest first; as many tickets at a time as the nodes have GPUs for."""
+    """Return an array of trainings, the longest first, with as many at a time as the nodes have GPUs for."""
     cluster, generation, dense = experiment.cluster, part[0].generation, part[0].kind == "dense"
     base = "dense" if dense else ("initial", "cells")[generation] if generation < 2 else f"generation{generation}"
     count = -(-len(part) // carried(experiment, part[0]))
-    word = '"$task"' if count == len(part) else "$task"  # several names are several words
+    word = '"$task"' if count == len(part) else "$task"  # several names must be several words
     return _job(
         experiment, folder, base, command_of(experiment, folder, word), waits,
         name=base if number == 1 else f"{base}-{number}",
         gpus=gpus_of(experiment, cells=not dense),
         limit=cluster.dense_time_limit if dense else element_limit(cluster),
-        elements=[[training.name for training in part[i::count]] for i in range(count)],  # long and short ones together
+        elements=[[training.name for training in part[i::count]] for i in range(count)],  # long and short ones in each
         at_a_time=0 if dense else together(cluster),
     )  # fmt: skip
 
 
 def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
-    """One array element per trial of a search, each with the GPUs of a dense run."""
+    """Return an array with one element per trial of a search, each with the GPUs of a dense run."""
     cluster = experiment.cluster
     command = f'{_lottery(cluster)} tune {_quoted(folder)} --index "$SLURM_ARRAY_TASK_ID"'
     return _job(experiment, folder, "tune", command, gpus=cluster.gpus_per_node, limit=cluster.dense_time_limit,
@@ -207,7 +210,7 @@ def tuning(experiment: Experiment, folder: Path, trials: Sequence[int]) -> Job:
 
 
 def preparing(cluster: Cluster, folder: Path, words: Sequence[str], parts: int, strict: bool) -> tuple[Job, Job]:
-    """Images → shards, shared by the elements of an array; and one job after it that finishes and tells."""
+    """Return an array that shares the preparation of shards, and a job after it that finishes and reports."""
     experiment = Experiment(name="data", cluster=cluster)
     command, jobs = f"{_lottery(cluster)} {shlex.join(words)}", '--jobs "$SLURM_CPUS_PER_TASK"'
     mine = f'{command} --part "$SLURM_ARRAY_TASK_ID/{parts}" {jobs}'
@@ -222,12 +225,12 @@ def _job(
     experiment: Experiment, folder: Path, part: str, command: str, waits: Waits = (), *, name: str = "", gpus: int = 0,
     limit: str = "", elements: Sequence[Sequence[str]] = (), at_a_time: int = 0,
 ) -> Job:  # fmt: skip
-    """Return a job with all that it asks SLURM for."""
+    """Return a job with all its options for SLURM."""
     cluster = experiment.cluster
     logs, log = logs_of(folder.parent), f"{folder.name}-{part}.out"
-    if part in ("prepare", "summary"):  # a data set's own folder
+    if part in ("prepare", "summary"):  # logs in the data set's own folder
         logs, log = logs_of(folder), f"{part}.out"
-    if {"\\", "\n"} & set(str(logs / log)):  # a % is doubled below; a backslash would end all of that
+    if {"\\", "\n"} & set(str(logs / log)):  # % is doubled below, but a backslash would stop SLURM's expansion
         raise Refused(f"{logs}: SLURM takes no backslash and no line break in the name of a log; move the results")
     numbers: Sequence[int] = range(len(elements))
     if elements and part in OTHERS:
@@ -243,7 +246,7 @@ def _job(
         **({"array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "")} if elements else {}),
         "signal": f"B:USR1@{cluster.warning_seconds}",
         "requeue": "",
-        "open-mode": "append",  # a requeued task would truncate its log otherwise
+        "open-mode": "append",  # else a requeued task truncates its log
         "output": f"{str(logs).replace('%', '%%')}/{log}",
         **{name.removeprefix("--"): value for name, _, value in
            (shlex.split(option)[0].partition("=") for option in cluster.options)},
@@ -253,11 +256,11 @@ def _job(
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:
-    """What a job does, as a shell reads it: train, by its name; or make masks, report, submit the rest."""
+    """Return the shell command of a job: train the tasks `name`, make masks, write the report, or submit the rest."""
     lottery, where = _lottery(experiment.cluster), _quoted(folder)
-    if name == "masks":  # where tickets have another number of GPUs than dense runs, their step is compiled once
+    if name == "masks":  # compile the tickets' step once, if they have another number of GPUs than dense runs
         return f"{lottery} masks {where}" + (" --warm-up" if _warms_up(experiment) else "")
-    if name in ("report", "rest"):  # rescue is not in the container: it needs sbatch
+    if name in ("report", "rest"):  # rescue runs outside of the container, as it needs sbatch
         rest = " --rest" if name == "rest" else ""
         return f"bash -c {shlex.quote(f'lottery rescue {where}{rest}; {lottery} report {where}')}"
     each = experiment.cluster.trainings_per_gpu
@@ -270,28 +273,28 @@ def _warms_up(experiment: Experiment) -> bool:
 
 
 def gpus_of(experiment: Experiment, cells: bool) -> int:
-    """GPUs of a ticket, as asked for; of a dense run those of a node, or as many as can share a batch."""
+    """Return the GPUs of a ticket, or of a dense run: those of a node that can share a batch."""
     recipe, cluster = experiment.recipe, experiment.cluster
     if not cells:
         return most_devices(recipe, cluster.gpus_per_node)
-    groups_of(recipe, cluster.gpus_per_cell)  # refuses a number that cannot share a batch
+    groups_of(recipe, cluster.gpus_per_cell)  # raises Refused if they cannot share a batch
     return cluster.gpus_per_cell
 
 
 def carried(experiment: Experiment, training: Task) -> int:
-    """Trainings of an array element; a dense run has one to itself."""
+    """Return the number of trainings per array element; a dense run has its own element."""
     several = experiment.cluster.trainings_per_task
     assert several != "auto", "slurm.packing settles it"
     return 1 if training.dense else several
 
 
 def together(cluster: Cluster) -> int:
-    """Cells at a time."""
+    """Return the number of tickets and controls at a time."""
     return cluster.array_parallelism or cluster.nodes * cluster.gpus_per_node // cluster.gpus_per_cell
 
 
 def element_limit(cluster: Cluster) -> str:
-    """Return the time limit of an array element: that of one training, times as many as it carries one after the other.
+    """Return the time limit of an array element: that of one training × the trainings it runs one after the other.
 
     >>> element_limit(Cluster(time_limit="1:00:00", trainings_per_task=8, trainings_per_gpu=4))
     '120'
@@ -303,7 +306,8 @@ def element_limit(cluster: Cluster) -> str:
 
 
 def ranges(indices: Sequence[int]) -> str:
-    """
+    """Return indices in the notation of sbatch's --array.
+
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
@@ -319,7 +323,7 @@ def _lottery(cluster: Cluster) -> str:
 
 
 def _times(memory: str, gpus: int) -> str:
-    """`32G` for each of 4 GPUs → `128G`."""
+    """Return a memory size times the number of GPUs: `32G` × 4 is `128G`."""
     number = memory.rstrip("KMGT")
     return f"{int(number) * gpus}{memory[len(number) :]}"
 

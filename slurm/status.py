@@ -1,4 +1,4 @@
-"""Where every task of a sweep stands: from its files, and from SLURM where it was submitted there."""
+"""The state of every task of a sweep, from its files and, if it was submitted, from SLURM."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sweep.graph.state import Cost, State, cost_of, predicted_seconds, states
 @dataclass(frozen=True)
 class Standing:
     tasks: list[State]
-    jobs: tuple[State, ...] = ()  # of the chain that train nothing: masks, report
-    nodes: int = 0  # that work for the sweep now
-    silence: str = ""  # why SLURM's side is missing
+    jobs: tuple[State, ...] = ()  # jobs of the chain without training: masks, report
+    nodes: int = 0  # number of nodes that run the sweep now
+    silence: str = ""  # why SLURM's answer is missing
 
 
 def standing_of(home: Home) -> Standing:
-    """Files decide what is done or failed. Of the rest SLURM is asked what lives; what it does not know is lost.
+    """Return the states of all tasks: files decide what is done or failed, SLURM what is live; the rest is lost.
 
-    SLURM first and files second: a task that ends in between is then seen to be done.
+    SLURM is asked first and files are read second, so that a task that ends in between is seen as done.
     """
     lacking, submitted = home.missing_points(), bool(jobs.elements(home))
-    if not submitted and not (home.root / "slurm").is_dir():  # never submitted, and no script to submit by hand
+    if not submitted and not (home.root / "slurm").is_dir():  # never submitted, and no scripts written
         return Standing(states(home, lacking))
     try:
         known = jobs.known(home, queue.listing())
@@ -41,7 +41,7 @@ def standing_of(home: Home) -> Standing:
     rest = "rest" in chain and chain["rest"].state in ("waiting", "running")
     ended = {"masks": chain["masks"]} if "masks" in chain and chain["masks"].state == "lost" else {}
     tasks = []
-    for one in states(home, lacking):  # in the order of the plan: parents come first
+    for one in states(home, lacking):  # in the order of the plan: parents before children
         tasks.append(_merged(home, one, known.get(one.task, []), ended, rest, carried))
         if tasks[-1].state in ("failed", "lost"):
             ended[one.task] = tasks[-1]
@@ -52,16 +52,18 @@ def standing_of(home: Home) -> Standing:
 def _merged(
     home: Home, one: State, its: list[Entry], ended: dict[str, State], rest: bool, carried: Counter[str]
 ) -> State:
-    """Return the state of a training from its files and from its jobs. `ended`: what came before it and did not
-    succeed; `carried`: how many trainings an array element has."""
+    """Return the state of a training from its files and its jobs.
+
+    `ended`: earlier tasks that did not succeed; `carried`: number of trainings per array element.
+    """
     if one.state == "done":
         return one
     if live := [each for each in its if each.live]:
         found = _live(one, live[-1])
-        if found.state == "running" and carried[live[-1].job] > 1 and one.state == "waiting":  # others come first
+        if found.state == "running" and carried[live[-1].job] > 1 and one.state == "waiting":  # others run first
             return replace(one, note=f"waits for its turn in a job {found.note}")
         return found
-    if one.state in ("failed", "running", "skipped"):  # it said why itself; or it runs here, outside of SLURM
+    if one.state in ("failed", "running", "skipped"):  # it recorded why, or it runs outside of SLURM
         return one
     if not its and rest:
         return replace(one, note="to be submitted when there is room in the queue")
@@ -78,14 +80,14 @@ def _merged(
 
 
 def _live(one: State, job: Entry) -> State:
-    """Return a state as SLURM has it: it waits or runs."""
+    """Return a state updated by its live job: waiting or running."""
     if job.state == "RUNNING":
         return replace(one, state="running", note=f"on {job.node}")
     return replace(one, state="waiting", note=f"in the queue ({job.reason})")
 
 
 def _job(part: str, last: Entry) -> State:
-    """Return the state of masks, report or rest by its latest job."""
+    """Return the state of masks, report or rest from its latest job."""
     one = State(part, "unknown", 0, f"SLURM has forgotten job {last.job}")
     if last.live:
         return _live(one, last)
@@ -102,7 +104,7 @@ def _last_line(home: Home, task: str) -> str:
 
 
 def seconds_left(home: Home, tasks: list[State]) -> float | None:
-    """Return the time the remaining trainings take on the cluster the experiment describes; None before it is known."""
+    """Return the predicted time of the remaining trainings on the experiment's cluster; None if it is not known yet."""
     cluster = home.experiment.cluster
     predicted = predicted_seconds(home, cluster.gpus_per_cell)
     if predicted is None:
@@ -117,18 +119,18 @@ def seconds_left(home: Home, tasks: list[State]) -> float | None:
 
 @dataclass(frozen=True)
 class Status:
-    """What `lottery status` prints: where everything stands, and what the sweep as a whole has taken and will take."""
+    """What `lottery status` prints: the state of every task, and time and cost of the whole sweep."""
 
     folder: str
-    epochs: int  # of the schedule
+    epochs: int  # epochs of the schedule
     standing: Standing
-    replaced: int  # finished trainings that came from a run since replaced
-    seconds_left: float | None  # None before it can be known
+    replaced: int  # number of finished trainings that came from a run since replaced
+    seconds_left: float | None  # None if it is not known yet
     cost: Cost
 
 
 def make_status(home: Home) -> Status:
-    """Return where a sweep stands, from its files and, where it was submitted, from SLURM."""
+    """Return the status of a sweep, from its files and, if it was submitted, from SLURM."""
     standing, runs = standing_of(home), Runs(home.pool)
     replaced = sum(bool(runs.replaced(home.training(one.task))) for one in standing.tasks if one.state == "done")
     left = seconds_left(home, standing.tasks)

@@ -1,7 +1,7 @@
-"""Between a batch system and the work: passes signals on, tells an end from a pre-emption, asks for another turn.
+"""The supervisor between SLURM and the work: passes signals on, distinguishes the end from pre-emption, requeues.
 
-Whoever submits a job, by submitit or by a plain script, this is what runs in it, as the batch process itself: SLURM's
-warning (`--signal=B:USR1`) comes here alone and reaches the work as USR1, upon which that saves itself.
+It is the batch process of every job, whether submitted by submitit or as a plain script. SLURM's warning
+(`--signal=B:USR1`) comes to it alone; it passes USR1 on to the work, which then saves itself.
 
     status of the work           what it means                         then
     0, 1, 2 …                    done; failed for good                 end with it
@@ -9,8 +9,8 @@ warning (`--signal=B:USR1`) comes here alone and reaches the work as USR1, upon 
     130 or 143, not told so      stopped by a person                   end with it
     137, 139 … (a signal)        killed                                another turn
 
-Another turn is asked for only where squeue does not say that SLURM has decided already: what is being cancelled stays
-cancelled, what is pre-empted is requeued by SLURM itself.
+"Told so" means that a signal was passed on. It requeues only if squeue does not show that SLURM has decided already: a
+job that is being cancelled stays cancelled, and SLURM itself requeues a pre-empted one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from sweep.errors import Refused
 from sweep.graph.claim import own_job, own_turn
 
 SAVE, STOP = signal.SIGUSR1, signal.SIGTERM
-TRIES, PAUSE_SECONDS = 6, 10.0  # of a requeue: a controller that restarts answers again within a minute
+TRIES, PAUSE_SECONDS = 6, 10.0  # for a requeue: a controller that restarts answers within a minute
 ENDED_BY_SIGNAL = range(129, 193)
 
 
 def supervise(command: Sequence[str], log: Path | None = None) -> int:
-    """Run the work; its status. What it says goes to `log`, one for all its starts."""
+    """Run the work and return its exit status. Its output is appended to `log`, one file for all its starts."""
     if log is not None:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(out, 1)
         os.dup2(out, 2)
-    # a line in the log at every start, as later starts append to it
+    # a line in the log at every start, because later starts append to it
     at, node = datetime.now().astimezone().isoformat(timespec="seconds"), os.environ.get("SLURMD_NODENAME", "?")
     print(f"{at} job {own_job()} on {node}, start {own_turn() + 1}", flush=True)
     told: list[int] = []
@@ -55,9 +55,9 @@ def supervise(command: Sequence[str], log: Path | None = None) -> int:
     for number in (SAVE, signal.SIGUSR2, STOP):
         signal.signal(number, tell)
     signal.signal(signal.SIGCONT, signal.SIG_DFL)
-    # a session of its own: what SLURM or a person sends to this process does not reach the work by another way
+    # a session of its own, so that signals to this process's group do not reach the work too
     work = subprocess.Popen(command, start_new_session=True)
-    if told:  # before there was a work to tell
+    if told:  # before the work was started
         work.send_signal(STOP if STOP in told else SAVE)
     status = work.wait()
     status = 128 - status if status < 0 else status
@@ -70,9 +70,9 @@ def supervise(command: Sequence[str], log: Path | None = None) -> int:
 
 
 def ask_for_another_turn() -> None:
-    """Requeue the element this is, never the bare number of an array, which would requeue all of it."""
+    """Requeue this job or array element, never the bare id of an array, which would requeue all of it."""
     job = own_job()
-    if not job:  # no batch system here
+    if not job:  # not in a SLURM job
         return
     for left in reversed(range(TRIES)):
         state = reason = ""

@@ -169,8 +169,7 @@ def densest_first(points: list[dict[str, Any]]) -> list[str]:
 
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
-    """Return white dots for points with fewer seeds than the `dense` ones, and a line that explains them; or nothing.
-    """
+    """Return white dots for points with fewer seeds than others, and a line that explains them; or nothing."""
     import altair as alt
 
     most = max([dense, *(point["seeds"] for point in points)])
