@@ -1,6 +1,6 @@
-"""The face of the project: the command `lottery`, and from Python `from lottery import Sweep`.
+"""The user interface: the command `lottery`, and from Python `from lottery import Sweep`.
 
-It sees models, sweep and slurm; none of them sees it.
+It imports models, sweep and slurm; none of them imports it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Sweep"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load `Sweep` where it is asked for: the command, which does not need it, starts sooner."""
+    """Return `Sweep`, imported on first use, so that the command, which does not need it, starts sooner."""
     if name == "Sweep":
         from lottery.api import Sweep
 

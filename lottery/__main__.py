@@ -1,4 +1,4 @@
-"""The command `lottery`: until everything is loaded, Ctrl-C simply ends it."""
+"""The entry point of the command `lottery`: while modules are loaded, Ctrl-C ends it at once."""
 
 import signal
 import sys
@@ -6,7 +6,7 @@ import sys
 
 def main() -> int:
     at_start = signal.getsignal(signal.SIGINT)
-    if at_start is signal.default_int_handler:  # elsewhere it is ignored, and stays so
+    if at_start is signal.default_int_handler:  # else it is ignored, and stays so
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lottery import cli
 

@@ -41,8 +41,10 @@ Table = Any  # a pandas.DataFrame; without pandas a list of dictionaries
 
 
 class Sweep:
-    """An experiment (a file, its results folder, or its name under `results`) with fields changed as on the command
-    line. Nothing is written until it runs. What cannot be used raises sweep.errors.Refused."""
+    """An experiment (a file, its results folder, or its name under `results`), with overrides as on the command line.
+
+    Nothing is written until it runs. Invalid input raises sweep.errors.Refused.
+    """
 
     def __init__(self, experiment: str | Path, *overrides: str, results: str | Path = "results") -> None:
         self._words = (str(experiment), overrides, Path(results))
@@ -56,7 +58,7 @@ class Sweep:
         return f"{self.home.root}: {len(self.home.graph)} trainings, {len(missing(self.home))} of them missing"
 
     def run(self, jobs: int = 0, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
-        """Everything that is missing, on this machine; what failed. Run again to continue."""
+        """Train everything that is missing on this machine; return the failures. Run again to continue."""
         if jobs < 0:
             raise Refused(f"jobs={jobs}: expected 1 or more, or 0 for as many as there is room for")
         jobs = jobs or places(per_gpu, devices)
@@ -65,81 +67,81 @@ class Sweep:
         return Local(jobs, devices, quiet, per_gpu).run(self._opened)
 
     def submit(self) -> dict[str, str]:
-        """Everything that is missing, on SLURM; the numbers of the jobs."""
+        """Submit everything that is missing to SLURM; return the job ids by name."""
         preflight.refuse_what_cannot_work(self.home)
         self._refuse()
         return {job.name: number for job, number in arrays.submit(self._opened)}
 
     def wait(self, quiet: bool = True) -> list[Failure]:
-        """Until nothing of it waits or runs on SLURM; what failed or was lost."""
+        """Wait until no job of the sweep waits or runs on SLURM; return what failed or was lost."""
         return Slurm(wait=True, quiet=quiet).waited(self._opened)
 
     def cancel(self, *tasks: str) -> list[str]:
-        """Cancel what waits or runs on SLURM, or these tasks of it, and return what was cancelled.
+        """Cancel the sweep's jobs on SLURM, or those of these tasks; return the cancelled tasks.
 
-        A training that another experiment under way wants too is left alone.
+        A training that another experiment with live jobs needs is kept.
         """
         return cancel(self.home, tasks).gone
 
     def plan(self, on: str = "local", jobs: int = 1) -> Plan:
-        """Return the trainings, what is done of them, their predicted time and cost; `on`: local, mpi or slurm."""
+        """Return the trainings, which are done, their predicted time and cost; `on`: local, mpi or slurm."""
         return make_plan(self.home, on, jobs)
 
     def status(self) -> Table:
-        """Return one row per training: where it stands, from files and, where it was submitted, from SLURM."""
+        """Return one row per training with its state, from files and, if it was submitted, from SLURM."""
         return _frame(status.standing_of(self.home).tasks)
 
     def results(self) -> Table:
-        """The rows of results.csv: one per training, finished or not."""
+        """Return the rows of results.csv: one per training, finished or not."""
         return _frame(collect(self.home))
 
     def verdicts(self, margin: float = MARGIN) -> Table:
-        """Return one row per ticket: accuracy, difference to the dense network, verdict."""
+        """Return one row per ticket: accuracy, difference from the dense network, verdict."""
         return _frame([_row_of(one) for one in self.findings(margin).verdicts])
 
     def answer(self, margin: float = MARGIN) -> str:
-        """Return the verdict in a sentence or two."""
+        """Return the sweep's answer in a sentence or two."""
         return self.findings(margin).answer
 
     def findings(self, margin: float = MARGIN) -> Findings:
-        """Return what the report says, as one value: rows, verdicts, and the sentences above them."""
+        """Return the content of the report as one value: rows, verdicts and sentences."""
         return findings(self.home, margin)
 
     def charts(self) -> dict[str, Any]:
-        """The figures of the report as Altair charts, as far as what is done allows."""
+        """Return the figures of the report that finished trainings allow, as Altair charts by name."""
         return charts(self.home, collect(self.home), self.experiment.name)
 
     def best(self, margin: float = MARGIN) -> Ticket:
-        """Return the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse."""
+        """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse."""
         rows = collect(self.home)
         return Ticket(self.home, best(rows, verdicts(rows, margin), margin))
 
     def report(self, margin: float = MARGIN) -> list[Path]:
-        """Write the page, results.csv, the LaTeX table and the figures; their paths, the page first."""
+        """Write the page, results.csv, the LaTeX table and the figures; return their paths, the page first."""
         return write_report(self.home, margin)
 
     def _refuse(self) -> None:
-        """What cannot be trained, before anything is written."""
+        """Raise Refused if the sweep cannot be trained, before anything is written."""
         if missing(self.home):
             fitting(self.experiment)
         Runs(self.home.pool).refuse_replaced(*self.home.graph)
 
     @cached_property
     def _opened(self) -> Home:
-        """Return the home of the experiment with its folder made ready for writing."""
+        """Return the home of the experiment, with its folder created and up to date."""
         self.home = open_home(*self._words)
         return self.home
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """A trained ticket of a sweep: what is known of it (`found`), and its weights as a model."""
+    """A trained ticket of a sweep: its description (`found`), and its weights as a model."""
 
     home: Home
     found: Best
 
     def model(self, probabilities: bool = True) -> Any:
-        """Return the ticket as a Keras model that takes uint8 pictures; it can be trained on."""
+        """Return the ticket as a Keras model that takes uint8 images; it can be trained further."""
         from models.keras_model import keras_model
         from sweep.data import open_dataset
         from sweep.export.subject import subject_of
@@ -150,7 +152,7 @@ class Ticket:
 
 
 def _row_of(one: Verdict) -> dict[str, Any]:
-    """A verdict as one row: means with their intervals beside them."""
+    """Return a verdict as one row, with intervals beside the means."""
     out = asdict(one) | {"accuracy": one.accuracy.mean, "seeds": one.accuracy.seeds}
     compared = {"difference": one.difference, **{f"against_{kind}": found for kind, found in one.controls.items()}}
     del out["controls"]
@@ -164,6 +166,6 @@ def _frame(rows: Sequence[Any]) -> Table:
     plain = [row if isinstance(row, dict) else asdict(row) for row in rows]
     try:
         import pandas
-    except ImportError:  # not needed for anything else
+    except ImportError:  # pandas is optional
         return plain
     return pandas.DataFrame(plain)

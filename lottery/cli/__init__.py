@@ -1,7 +1,7 @@
-"""The command `lottery`. The one place that sees models, sweep and slurm together.
+"""The command `lottery`.
 
 Exit status: 0 = done, 1 = some training failed or was skipped, 2 = invalid input, 130 = stopped and resumable, 141 =
-nobody reads what it says any more.
+the reader of its output has closed the pipe.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import Any
 
-# TensorFlow loads Keras whether it is used or not: 1.4 of its 4.4 s here. Told that the old Keras is meant, it looks
-# for that package, does not find it and goes on. Only in processes of this command: a notebook may want tf.keras.
+# TensorFlow always imports Keras: 1.4 of its 4.4 s. With this setting it looks for the old Keras, does not find it and
+# continues without. Only in processes of this command: a notebook may need tf.keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
@@ -72,15 +72,15 @@ for group, commands in COMMANDS.items():
             app.command(command)
         else:
             app.command(command, name=name, group=group, sort_key=place)
-app.command(cluster.rescue_, name="rescue", show=False)  # these two are called by jobs
+app.command(cluster.rescue_, name="rescue", show=False)  # called by jobs
 app.command(cluster.supervise_, name="supervise", show=False)
 app.register_install_completion_command()
 
 
 def main() -> int:
-    # while a training runs it saves itself; before and after, a closed terminal or a kill ends it all as Ctrl-C does
+    # a running training handles signals itself; otherwise a closed terminal or a kill ends the command as Ctrl-C does
     for number in (signal.SIGHUP, signal.SIGTERM):
-        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup it stays ignored
+        if signal.getsignal(number) == signal.SIG_DFL:  # ignored under nohup
             signal.signal(number, signal.default_int_handler)
     try:
         status = app(sys.argv[1:], result_action="return_value", exit_on_error=False, print_error=False) or 0
@@ -97,8 +97,8 @@ def main() -> int:
         return _end(str(error), 2)
     except Silent as error:
         return _end(f"SLURM does not answer: {error}", 2)
-    except BrokenPipeError:  # `lottery … | head`: who reads has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+    except BrokenPipeError:  # `lottery … | head`: the reader is done
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it again at exit
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -1,4 +1,4 @@
-"""The speed of this machine: `lottery bench …`."""
+"""The commands `lottery bench …`: the speed of this machine."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ app = App(name="bench", help="Measure speed on this machine.", help_format="plai
 NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
-Network = Annotated[str, Parameter(help="A network of lottery's, such as resnet20")]
-Width = Annotated[float, Parameter(help="Share of the network's channels")]
-Rounds = Annotated[int, Parameter(help="Measurements of each, interleaved")]
+Network = Annotated[str, Parameter(help="A network, such as resnet20")]
+Width = Annotated[float, Parameter(help="Factor on the network's channels")]
+Rounds = Annotated[int, Parameter(help="Measurements of each variant, interleaved")]
 Steps = Annotated[int, Parameter(help="Training steps in one measurement")]
 
 
@@ -46,18 +46,18 @@ def step(
     model: Annotated[tuple[str, ...], several("Networks, such as resnet20")] = ("mobilenet_v2_small",),
     width: Width = 0.35,
     size: Annotated[tuple[int, ...], several("Pixels of an image's side")] = (32,),
-    batch: Annotated[tuple[int, ...], several("Images of a step, on all devices")] = (64,),
-    precision: Annotated[tuple[Precision, ...], several("Of the arithmetic")] = ("float32",),
+    batch: Annotated[tuple[int, ...], several("Images per step, over all devices")] = (64,),
+    precision: Annotated[tuple[Precision, ...], several("Precision of the arithmetic")] = ("float32",),
     mask: Annotated[bool, Parameter(help="Compare with the same step without a mask, interleaved")] = False,
-    layers: Annotated[Layers, Parameter(help="Written for XLA, or as TensorFlow has them")] = "auto",
+    layers: Annotated[Layers, Parameter(help="Layers written for XLA (shaped), or TensorFlow's (plain)")] = "auto",
     rounds: Rounds = 20,
     steps: Steps = 5,
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
-    """Time of one training step on synthetic images, and its share of what the hardware allows.
+    """Measure the time of a training step on synthetic images, and its share of what the hardware allows.
 
-    Of --model, --size, --batch and --precision several may be given; every combination is measured.
+    --model, --size, --batch and --precision take several values; every combination is measured.
     Example: lottery bench step --mask --size 32 --batch 64 128
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
@@ -73,7 +73,7 @@ def step(
     with Work("steps", len(cases) * rounds, quiet=json_) as work:
         for number, case in enumerate(cases, start=1):
             found += time_steps(case, where, variants, rounds, steps, rates, work)
-            work.at(number * rounds)  # also where it did not fit
+            work.at(number * rounds)  # also if it ran out of memory
     if json_:
         print(json.dumps([asdict(timing) for timing in found], indent=1))
         return 0
@@ -91,8 +91,8 @@ def scaling(
     model: Network = "mobilenet_v2_small",
     width: Width = 0.35,
     size: Annotated[int, Parameter(help="Pixels of an image's side")] = 32,
-    batch: Annotated[int, Parameter(help="Of one device")] = 64,
-    precision: Annotated[Precision, Parameter(help="Of the arithmetic")] = "float32",
+    batch: Annotated[int, Parameter(help="Images per step on one device")] = 64,
+    precision: Annotated[Precision, Parameter(help="Precision of the arithmetic")] = "float32",
     data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: synthetic ones")] = "",
     link: Annotated[tuple[float, ...], several("Links between nodes, in Gb/s: what they would add to a step")] = (),
     rounds: Rounds = 10,
@@ -100,7 +100,7 @@ def scaling(
     devices: Devices = 0,
     json_: Json = False,
 ) -> int:
-    """One device, two, four, … and all: efficiency, the share of summing gradients, the wait for data.
+    """Measure 1, 2, 4, … and all devices: efficiency, the share of summing gradients, the wait for data.
 
     More devices than there are become logical ones of the first: a check that it works, not of speed.
     Example: lottery bench scaling --devices 4 --link 0.1 1 100
@@ -144,14 +144,14 @@ def scaling(
 def input_(
     data: Annotated[str, Parameter(help="A folder of class folders, or one that lottery data prepare made")],
     *,
-    size: Annotated[int, Parameter(help="Pixels the network takes")] = 224,
-    batch: Annotated[int, Parameter(help="Images of a step")] = 256,
-    rate: Annotated[float, Parameter(help="Images per second that the GPU takes (bench step)")] = 10_000,
+    size: Annotated[int, Parameter(help="Pixels of the network's input")] = 224,
+    batch: Annotated[int, Parameter(help="Images per step")] = 256,
+    rate: Annotated[float, Parameter(help="Images per second that the GPU trains on (bench step)")] = 10_000,
     cache: Annotated[str, Parameter(help="Folder of this node for decoded pictures, or off")] = "off",
-    seconds: Annotated[float, Parameter(help="How long to read")] = 10.0,
+    seconds: Annotated[float, Parameter(help="Duration of the measurement")] = 10.0,
     json_: Json = False,
 ) -> int:
-    """Images per second from a data set, per core and on this node, and the cores that keep a GPU busy.
+    """Measure images per second from a data set, per core and on this node, and the cores that keep a GPU busy.
 
     Example: lottery bench input shards --rate 11000
     """
@@ -183,14 +183,14 @@ def input_(
 def packing_(
     experiment: ExperimentName,
     *overrides: Override,
-    per_gpu: Annotated[tuple[int, ...], several("How many at a time, one measurement each")] = (1, 2, 4, 6),
-    seconds: Annotated[float, Parameter(help="Of training, each time")] = 10.0,
+    per_gpu: Annotated[tuple[int, ...], several("Numbers of trainings on a GPU, one measurement each")] = (1, 2, 4, 6),
+    seconds: Annotated[float, Parameter(help="Duration of each measurement")] = 10.0,
     results: Results = RESULTS,
     json_: Json = False,
 ) -> int:
-    """Several trainings on one GPU at a time: images/s together, and tickets per GPU-hour.
+    """Measure several trainings on one GPU at a time: images/s together, and tickets per GPU-hour.
 
-    Kept in packing.json of the results folder, from which cluster.trainings_per_gpu: auto chooses.
+    The results are kept in packing.json of the results folder, for cluster.trainings_per_gpu: auto.
     Example: lottery bench packing experiments/cifar10_mobilenet_v2.yaml --per-gpu 1 2 4
     """
     asked, _ = find(experiment, overrides, results)
@@ -201,7 +201,7 @@ def packing_(
         for count in sorted(set(per_gpu)):
             work.at(len(rows), f"{count} at a time")
             rows.append(pack(asked, results, count, seconds))
-            path = packing.put_on_record(results, rows[-1:])  # at once: more of them may not fit
+            path = packing.put_on_record(results, rows[-1:])  # written at once, because more trainings may not fit
     epochs, one = asked.recipe.epochs, rows[0].images_per_second / rows[0].per_gpu
     table = Table("trainings", "images/s", "times one", "start s", "tickets/h", "in a row", "tickets/h so",
                   title=f"{rows[0].network}, {rows[0].hardware}")  # fmt: skip
@@ -225,6 +225,7 @@ def packing_(
 
 
 def _refuse_none(expected: str, **options: float) -> None:
+    """Raise Refused if an option is 0 or less."""
     for name, value in options.items():
         if value <= 0:
             raise Refused(f"--{name.replace('_', '-')}: received {value}, {expected}")
@@ -233,7 +234,7 @@ def _refuse_none(expected: str, **options: float) -> None:
 def synthetic(
     model: str, size: int, batch: int, precision: Precision, width: float, layers: Layers, steps: int
 ) -> Experiment:
-    """An experiment on synthetic images, as many classes as the usual data set of this size has."""
+    """Return an experiment on synthetic images, with as many classes as CIFAR-10 or, for larger images, ImageNet."""
     classes = 10 if size <= 64 else 1000
     experiment = Experiment(
         "bench",

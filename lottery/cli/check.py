@@ -1,4 +1,4 @@
-"""The command `lottery check`: can this experiment run here, or on the cluster? Before anything is spent."""
+"""The command `lottery check`: whether an experiment can run here or on the cluster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def check(
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Disk, data, devices, wandb, locks, clock; with --on slurm what SLURM would say and what a node sees.
+    """Check disk, data, devices, wandb, locks and clock; with --on slurm also SLURM's answer and what a node sees.
 
-    Exit status 2 where something cannot work.
+    Exit status 2 if something cannot work.
     Example: lottery check experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz --on slurm
     """
     home = read_home(experiment, overrides, results)

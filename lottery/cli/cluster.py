@@ -1,4 +1,4 @@
-"""Commands about a sweep on a cluster: its scripts, trying again, cancelling, its logs."""
+"""Commands for a sweep on a cluster: scripts, retry, cancel, logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweep.graph.state import missing, state_of
 from sweep.progress import console
 from sweep.work.fitting import fitting
 
-SHOWN = ("train_loss", "train_top1", "validation_top1", "learning_rate", "seconds")  # of an epoch
+SHOWN = ("train_loss", "train_top1", "validation_top1", "learning_rate", "seconds")  # metrics shown per epoch
 
 
 def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
@@ -30,7 +30,7 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
     """
     if missing(described := read_home(experiment, overrides, results)):
         fitting(described.experiment)
-    chain = arrays.preview(described)  # what it refuses is refused before a folder is made
+    chain = arrays.preview(described)  # may raise Refused, so before a folder is created
     home = open_home(experiment, overrides, results)
     if not chain:
         console.print("nothing is missing")
@@ -43,7 +43,7 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
 
 
 def supervise_(*command: Annotated[str, Parameter(help="What to run", allow_leading_hyphen=True)]) -> int:
-    """Run a command inside a job, pass SLURM's signals on to it, and requeue it where it was saved or killed.
+    """Run a command inside a job, pass SLURM's signals on to it, and requeue the job if it was saved or killed.
 
     Example: lottery supervise lottery train cifar10_resnet20 dense-seed0
     """
@@ -55,10 +55,10 @@ def supervise_(*command: Annotated[str, Parameter(help="What to run", allow_lead
 def rescue_(
     experiment: ExperimentName,
     *,
-    rest: Annotated[bool, Parameter(help="Also what was never submitted, for want of room in the queue")] = False,
+    rest: Annotated[bool, Parameter(help="Also tasks never submitted because the queue was full")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """Submit again what was lost, not what was cancelled; the last job of a sweep does it before it reports.
+    """Submit again the tasks that were lost, not those cancelled; the last job of a sweep does so before the report.
 
     Example: lottery rescue cifar10_resnet20
     """
@@ -69,10 +69,10 @@ def rescue_(
 def retry(
     experiment: ExperimentName,
     *trainings: TrainingName,
-    failed: Annotated[bool, Parameter(help="Only what failed, not what was cancelled or lost")] = False,
+    failed: Annotated[bool, Parameter(help="Only failed trainings, not cancelled or lost ones")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """Submit again what failed, was cancelled or got lost, or the trainings named; they go on from their checkpoints.
+    """Submit again trainings that failed, were cancelled or got lost, or those named; they continue their checkpoints.
 
     Example: lottery retry cifar10_resnet20 --failed
     """
@@ -104,13 +104,13 @@ def cancel_(
         bool, Parameter(help="Only jobs of an earlier plan, which the experiment no longer asks for")
     ] = False,
     all_: Annotated[
-        bool, Parameter(name="--all", help="Also trainings that another experiment under way wants")
+        bool, Parameter(name="--all", help="Also trainings that another experiment with jobs needs")
     ] = False,
     results: Results = RESULTS,
 ) -> int:
-    """Cancel the jobs of a sweep that wait or run, or those of the trainings named. What is done stays.
+    """Cancel the jobs of a sweep that wait or run, or those of the trainings named. Results are kept.
 
-    A training that another experiment under way wants too is left alone.
+    A training that another experiment with jobs in the queue needs is kept too.
     Example: lottery cancel cifar10_resnet20
     """
     home = read_home(experiment, (), results)
@@ -130,10 +130,10 @@ def logs(
         Parameter(help="A training as lottery plan --all lists them, masks or report", completer=completion.trainings),
     ],
     *,
-    follow: Annotated[bool, Parameter(help="Go on showing what is added, until Ctrl-C")] = False,
+    follow: Annotated[bool, Parameter(help="Keep showing new lines, until Ctrl-C")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """Show the log of a training on the cluster, all its starts one after the other; of one trained here, its epochs.
+    """Show the log of a training on the cluster with all its starts or, if it was trained here, its epochs.
 
     Example: lottery logs cifar10_resnet20 ticket-q0.79-k10ep-seed0
     """

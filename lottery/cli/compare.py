@@ -1,4 +1,4 @@
-"""lottery compare: sweeps or trainings side by side."""
+"""The command `lottery compare`: sweeps or trainings side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell offers at TAB: experiments that are there, and the trainings of the one already typed."""
+"""Shell completion: the experiments that exist, and the trainings of the experiment already typed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def experiments(context: CompletionContext) -> list[str]:
-    """Names under the results folder and of shipped ones; files here and where the word begun leads; folders there."""
+    """Return names of experiments with results and of shipped ones, YAML files, and folders that match the word."""
     begun = Path(context.incomplete)
     folder = begun if context.incomplete.endswith("/") else begun.parent
     files = [path for place in {Path(), folder} for path in place.glob("*.y*ml")]
@@ -24,11 +24,11 @@ def experiments(context: CompletionContext) -> list[str]:
 
 
 def trainings(context: CompletionContext) -> list[str]:
-    """Return the trainings of the experiment named before it."""
+    """Return the trainings of the experiment typed before."""
     experiment = context["experiment"].raw
     try:
         return [training.slug for training in read_home(experiment or "", (), _results(context)).graph]
-    except (Refused, OSError):  # a file that is half written: at TAB there is nobody to tell
+    except (Refused, OSError):  # an invalid file: completion shows no errors
         return []
 
 

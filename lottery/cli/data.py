@@ -1,4 +1,4 @@
-"""Images made ready for training: `lottery data …`."""
+"""The commands `lottery data …`: images prepared for training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sweep.files import write_text
 from sweep.progress import console, show
 
 MOST_JOBS = 1024
-NAMED = 10  # of a long list
+NAMED = 10  # entries shown of a long list
 PROBLEMS = "problems.txt"
 
 app = App(
@@ -43,11 +43,11 @@ def prepare(
     source: Annotated[Path, Parameter(help="Class folders or tar files")],
     dest: Annotated[Path, Parameter(help="Folder for the shards")],
     *,
-    format: Annotated[Literal["jpeg", "raw"], Parameter(help="Compressed pictures, or their pixels")] = "jpeg",
-    size: Annotated[int, Parameter(help="Pixels of the squares that are kept")] = 256,
-    quality: Annotated[int, Parameter(help="Of jpeg, 1 to 95")] = 90,
-    seed: Annotated[int, Parameter(help="Of the one shuffle")] = 0,
-    shard_bytes: Annotated[int, Parameter(help="About how large a shard is")] = SHARD_BYTES,
+    format: Annotated[Literal["jpeg", "raw"], Parameter(help="Compressed images, or their pixels")] = "jpeg",
+    size: Annotated[int, Parameter(help="Pixels of an image's side in the shards")] = 256,
+    quality: Annotated[int, Parameter(help="JPEG quality, 1 to 95")] = 90,
+    seed: Annotated[int, Parameter(help="Seed of the shuffle")] = 0,
+    shard_bytes: Annotated[int, Parameter(help="Approximate size of a shard")] = SHARD_BYTES,
     jobs: Annotated[int, Parameter(help="Processes; 0 = one per core")] = 0,
     on: Annotated[
         Literal["local", "slurm", "spark"], Parameter(help="Where: here, a job array, Apache Spark")
@@ -56,7 +56,7 @@ def prepare(
         Path | None, Parameter(help="With --on slurm: an experiment file with its cluster: section")
     ] = None,
     part: Annotated[str, Parameter(help="Only this machine's part, such as 3/20 (an array task's)")] = "",
-    strict: Annotated[bool, Parameter(help="End with status 1 where an image was lost")] = False,
+    strict: Annotated[bool, Parameter(help="Exit with status 1 if an image was lost")] = False,
 ) -> int:
     """Pack images from class folders or tar files into shards. Run again to continue: finished shards are kept.
 
@@ -101,7 +101,8 @@ def prepare(
 
 
 def _part(text: str) -> tuple[int, int]:
-    """
+    """Return the two numbers of --part.
+
     >>> _part("3/20"), _part("")
     ((3, 20), (0, 1))
     """
@@ -112,7 +113,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) -> int:
-    """A job array that shares the shards, and a job after it that tells what came of it."""
+    """Submit a job array that makes the shards, and a job after it that reports the outcome."""
     parts = min(len(engine.missing(made)), cluster.nodes)
     if not parts:
         console.print("nothing to submit: all shards are there")
@@ -131,7 +132,7 @@ def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) ->
 
 
 def _told(made: Prepared, left_out: tuple[str, ...], strict: bool) -> int:
-    """What came of it, every image that is not as it was, and what was not read."""
+    """Print the outcome: images kept, lost, repaired and not read; return the exit status."""
     kept, problems = 0, list[list[str]]()
     for split in made.counts:
         for number in made.done(split):
@@ -162,7 +163,7 @@ def inspect(
     verify: Annotated[bool, Parameter(help="Read everything and compare checksums")] = False,
     json_: Json = False,
 ) -> int:
-    """What is in a folder of shards: counts, problems, what is missing. With --verify, whether all is as written.
+    """Show what is in a folder of shards: counts, problems, what is missing. With --verify, compare all checksums.
 
     Example: lottery data inspect shards --verify --sheet sheet.png
     """

@@ -1,4 +1,4 @@
-"""The commands that take a ticket out of a sweep: best, evaluate, export; and how fast it then is."""
+"""The commands best, evaluate and export, which take a ticket out of a sweep, and bench inference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Words = Annotated[
 
 
 def best(experiment: ExperimentName, json_: Json = False, results: Results = RESULTS) -> int:
-    """Name the ticket to take: the sparsest that wins, else the sparsest that is not shown to be worse.
+    """Show the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
 
     Example: lottery best dry_run
     """
@@ -57,7 +57,7 @@ def evaluate(
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Evaluate a training, or a file of lottery export: accuracy, loss, every class, confusion, calibration.
+    """Evaluate a training, or a file of lottery export: accuracy, loss, per class, confusion, calibration.
 
     Example: lottery evaluate dry_run dense-seed0 --split validation
     """
@@ -108,9 +108,9 @@ def export(
     experiment: ExperimentName,
     *words: Words,
     to: Annotated[Path, Parameter(help="x.keras, x.tflite, x.onnx, x.npz, or a folder (SavedModel)")],
-    precision: Annotated[Literal["float32", "float16", "int8"], Parameter(help="Of a .tflite file")] = "float32",
+    precision: Annotated[Literal["float32", "float16", "int8"], Parameter(help="Type in a .tflite file")] = "float32",
     logits: Annotated[bool, Parameter(help="Logits instead of probabilities")] = False,
-    preprocessing: Annotated[bool, Parameter(help="Take uint8 pictures; else normalised float32 images")] = True,
+    preprocessing: Annotated[bool, Parameter(help="Take uint8 images; else normalised float32 images")] = True,
     results: Results = RESULTS,
 ) -> int:
     """Write a finished training as a model that others can load without this program; check it on real images.
@@ -122,7 +122,7 @@ def export(
     from sweep.export.evaluate import in_memory
     from sweep.export.subject import Wanted, subject_of
 
-    formats.format_of(to, precision)  # before anything is loaded
+    formats.format_of(to, precision)  # may raise Refused, so before anything is loaded
     home, training = chosen(experiment, words, results)
     dataset = open_dataset(training.data)
     samples, checked = (
@@ -140,11 +140,11 @@ def export(
 def inference(
     experiment: ExperimentName,
     *words: Words,
-    rounds: Annotated[int, Parameter(help="Measurements of each, interleaved")] = 50,
+    rounds: Annotated[int, Parameter(help="Measurements of each variant, interleaved")] = 50,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Time a ticket under LiteRT on this machine: dense, sparse and int8, on one thread and on all.
+    """Measure the inference time of a ticket under LiteRT: dense, sparse and int8, on one thread and on all.
 
     Example: lottery bench inference dry_run
     """
@@ -183,7 +183,7 @@ def _best(home: Home) -> Best:
 
 
 def chosen(experiment: str, words: tuple[str, ...], results: Path) -> tuple[Home, Training]:
-    """Return the experiment, and the training that is named or else its best ticket."""
+    """Return the experiment, and the training that is named, else its best ticket."""
     home = read_home(experiment, tuple(word for word in words if "=" in word), results)
     named = [word for word in words if "=" not in word]
     if len(named) > 1:

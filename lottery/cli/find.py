@@ -1,4 +1,4 @@
-"""Words that several commands take, and what they stand for."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = [
 ExperimentName = Annotated[
     str,
     Parameter(
-        help="A file, or the name of a shipped one; or the name or folder of results", completer=completion.experiments
+        help="A file, the name of a shipped experiment, or the name or folder of results",
+        completer=completion.experiments,
     ),
 ]
 TrainingName = Annotated[str, Parameter(help="Trainings, as lottery plan lists them", completer=completion.trainings)]
@@ -31,16 +32,16 @@ On = Annotated[
     Literal["local", "mpi", "slurm"], Parameter(help="Where: this machine, an MPI world, or a SLURM cluster")
 ]
 
-Json = Annotated[bool, Parameter(name="--json", help="For a script: JSON instead of a table")]
-Verbose = Annotated[bool, Parameter(help="Also the statistics behind the answer, and every file written")]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON instead of a table")]
+Verbose = Annotated[bool, Parameter(help="Also show the statistics behind the answer, and every file written")]
 
 RESULTS = Path("results")
 
 
 def checked_home(experiment: str, overrides: tuple[str, ...], results: Path, mistakes: dict[str, bool]) -> Home:
-    """Return the home of an experiment for looking; raise Refused with all mistakes, of options and of fields.
+    """Return the home of an experiment for reading; raise Refused with all mistakes in options and fields.
 
-    `mistakes`: what is said of an option, and whether that is the case.
+    `mistakes`: a message about each option, and whether it applies.
     """
     wrong = [said for said, true in mistakes.items() if true]
     try:

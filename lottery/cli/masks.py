@@ -1,4 +1,4 @@
-"""The command `lottery masks`: makes the masks of an experiment, shows what each leaves, compares them."""
+"""The command `lottery masks`: makes the masks of an experiment, shows what each keeps, compares them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from sweep.pruning.masks import kernel_sizes, remaining
 from sweep.report.overlaps import found_in, made, pairs, title
 from sweep.work.worker import Failure, Worker
 
-LEAST = 3  # kernels that are named
+LEAST = 3  # number of kernels shown
 
 
 def masks(
     experiment: ExperimentName,
     *overrides: Override,
     compare: Annotated[
-        bool, Parameter(help="Pairs of masks of one density: what they share, and what chance would")
+        bool, Parameter(help="Compare masks of one density: weights shared, and expected by chance")
     ] = False,
     json_: Json = False,
-    warm_up: Annotated[bool, Parameter(help="Then compile on the GPU what every ticket will need")] = False,
+    warm_up: Annotated[bool, Parameter(help="Then compile the tickets' program on the GPU")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """The masks that finished trainings allow, with the kernels that keep least of their weights.
+    """Make the masks that finished trainings allow, and show the kernels that keep the least of their weights.
 
-    In a SLURM job, tickets that wait also get their predicted time limit.
+    In a SLURM job, waiting tickets also get their predicted time limit.
     Example: lottery masks cifar10_resnet20 --compare
     """
     home = read_home(experiment, overrides, results)
@@ -51,7 +51,7 @@ def masks(
         return 0
     failures, lacking = list[Failure](), home.missing_points()
     for training in home.graph.sources:
-        if not home.done(training):  # why, is on record beside it
+        if not home.done(training):  # its failure.json says why
             failures.append(Failure(training.slug, "is not done, so its masks cannot be made"))
             continue
         try:
@@ -71,12 +71,12 @@ def masks(
         limit = arrays.limit_times(home)
         console.print(f"time limit of a training: {limit or 'as submitted'}")
         failed(failures)
-        return 0  # the tickets of the seeds that have masks can begin
+        return 0  # so that the tickets of seeds with masks can start
     return failed(failures)
 
 
 def summary(home: Home, dense: Task, make: bool = True) -> None:
-    """Accuracy of a dense run and what each mask of its seed leaves. One that is not there is made, or left out."""
+    """Print the accuracy of a dense run and what each of its masks keeps; missing masks are made if `make`."""
     result = files.read_json(home.folder(dense) / "result.json", RESULT)
     took = duration(result.get("seconds", 0.0))
     console.print(f"dense run, seed {dense.origin}: test accuracy {result['test']['top1']:.2%}, {took}", markup=False)
@@ -108,8 +108,7 @@ def _said(found: Found) -> str:
 
 
 def _compare(home: Home, as_json: bool) -> int:
-    """Show pairs of masks of one density that differ in seed, method, round or point; if there are none, masks beside
-    those of their controls."""
+    """Show pairs of masks of one density that differ in seed, method, round or point; if there are none, controls."""
     masks = made(home)
     others = dict.fromkeys(one.mask for one in home.graph if one.mask and one.mask.as_made in masks)
     found = pairs(home, masks) or pairs(home, [mask for mask in others if mask])
@@ -132,7 +131,7 @@ def _compare(home: Home, as_json: bool) -> int:
 
 
 def _warm_up(worker: Worker) -> None:
-    """Save the trainings time, nothing more: what goes wrong here is said, and the masks are there all the same."""
+    """Compile the tickets' program; errors are only printed, because each ticket can compile it itself."""
     began = time.monotonic()
     try:
         done = worker.warm_up()

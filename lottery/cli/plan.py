@@ -1,4 +1,4 @@
-"""The command `lottery plan`: trainings of a sweep, what is done, their predicted time, their job scripts."""
+"""The command `lottery plan`: trainings of a sweep, which are done, predicted times, job scripts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def plan(
     experiment: ExperimentName,
     *overrides: Override,
     on: On = "local",
-    jobs: Annotated[int, Parameter(help="Trainings at a time here, as sweep --jobs; on SLURM, the cluster's")] = 1,
-    all_: Annotated[bool, Parameter(name="--all", help="Every training, in the order they are handed out")] = False,
+    jobs: Annotated[int, Parameter(help="Trainings at a time on this machine, as sweep --jobs")] = 1,
+    all_: Annotated[bool, Parameter(name="--all", help="Every training, in the order in which they start")] = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """The trainings of a sweep by kind, what is done of them, and how long the rest will take.
+    """Show the trainings of a sweep by kind, which are done, and how long the rest will take.
 
-    With --on slurm, the job scripts too.
+    With --on slurm, show the job scripts too.
     Example: lottery plan experiments/imagenet_mobilenet_v2.yaml --on slurm
     """
     home = checked_home(experiment, overrides, results, {f"--jobs {jobs}: expected 1 or more": jobs < 1})
@@ -50,7 +50,7 @@ def plan(
 
 
 def render(found: Plan, every: bool = False) -> str:
-    """Return a plan as the terminal shows it: a row for each kind of training, or for every training."""
+    """Return a plan as shown on the terminal: a row for each kind of training, or for every training."""
     states, to_come = Counter(row.state for row in found.trainings), found.missing
     skipped = f", {states['skipped']} skipped" if states["skipped"] else ""
     said = f"{states.total()} trainings, {states['done']} of them done{skipped}; {_epochs(to_come)} epochs to train"
@@ -105,7 +105,7 @@ def _predicted(rows: list[Planned]) -> str:
 
 
 def scripts(home: Home, chain: list[Job]) -> None:
-    """Show the job scripts as they are submitted, and the commands that would do it by hand."""
+    """Print the job scripts as they are submitted, and the commands to submit them by hand."""
     for job in chain:
         console.print(f"--- {home.root / 'slurm' / job.name}.sh\n{job.text}")
     console.print(f"submitted by:\n{sbatch.commands(home.root, chain)}" if chain else "nothing is missing")

@@ -1,4 +1,4 @@
-"""What of a sweep travels: `lottery record`."""
+"""The command `lottery record`: a sweep in a few files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from sweep.report import write_report
 def record(
     experiment: ExperimentName,
     *overrides: Override,
-    to: Annotated[
-        Path, Parameter(help="Folder to write it to; one takes several experiments, and is brought up to date")
-    ],
+    to: Annotated[Path, Parameter(help="Folder to write to, or to update; it can hold several experiments")],
     weights: Annotated[bool, Parameter(help="Also final weights, so that others can evaluate and export")] = False,
     results: Results = RESULTS,
 ) -> int:
-    """All of a sweep for a repository or a paper: results, epochs, masks, the page with its tables and figures.
+    """Write a sweep for a repository or a paper: results, epochs, masks, the page with its tables and figures.
 
-    The sweep goes on from it too: where weights are needed, their training is done again, and fails unless it comes
-    out the same.
+    A sweep can be continued from it: if weights are needed, their training is done again and must give the same result.
 
     Example: lottery record dry_run --to record
     """

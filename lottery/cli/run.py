@@ -1,4 +1,4 @@
-"""Commands that train."""
+"""The commands that train: dry-run, train, sweep."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from sweep.work.worker import Failure, Worker, record_failure
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
 PerGpu = Annotated[int, Parameter(help="Trainings at a time on one GPU, under NVIDIA's MPS")]
 Restarts = Annotated[
-    int | None, Parameter(help="Starts again from the same point after which a task is given up; none: no limit")
+    int | None, Parameter(help="Restarts without progress after which a task fails; default: no limit")
 ]
-Quiet = Annotated[bool, Parameter(help="Say nothing but errors")]
+Quiet = Annotated[bool, Parameter(help="Print errors only")]
 
 
 def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0, verbose: Verbose = False) -> int:
@@ -61,7 +61,7 @@ def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0, ve
     """
     home = open_home(str(SHIPPED / "dry_run.yaml"), overrides, results)
     console.print(method(home))
-    # on a GPU a second process would start for longer than all the tickets take
+    # on a GPU, starting a second process takes longer than all the tickets
     jobs = jobs or (1 if gpu_name() else min(2, os.cpu_count() or 1))
     return _run(home, Local(jobs), quiet=False, verbose=verbose)
 
@@ -71,13 +71,13 @@ def train(
     *words: Annotated[
         str, Parameter(help="Trainings, as lottery plan lists them, and fields to change", completer=trainings)
     ],
-    seed: Annotated[int | None, Parameter(help="Only the dense run of this one of the experiment's seeds")] = None,
+    seed: Annotated[int | None, Parameter(help="Only the dense run of this seed of the experiment")] = None,
     devices: Devices = 0,
     per_gpu: PerGpu = 1,
     restarts: Restarts = None,
     results: Results = RESULTS,
 ) -> int:
-    """The dense runs of an experiment, or the trainings named; then what each mask would leave.
+    """Train the dense runs of an experiment, or the trainings named; then show what each mask would keep.
 
     Example: lottery train experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
     """
@@ -91,14 +91,14 @@ def train(
     except Refused as error:
         if not (named and restarts is not None):
             raise
-        # in an array element: on record, or the sweep's last job would take them for lost
+        # in an array element: recorded, else the sweep's last job would consider them lost
         return failed([record_failure(described, one.slug, str(error), refused=True) for one in named])
     if seed is not None and named:
         raise Refused(f"--seed {seed}: expected it or names of trainings ({named[0].slug}), not both")
     if seed is not None and seed not in described.experiment.seeds:
         raise Refused(f"--seed {seed}: expected one of the experiment's seeds {list(described.experiment.seeds)}")
     wanted = named or [one for one in described.graph if one.dense and seed in (None, one.origin)]
-    if not named:  # an array element leaves it to the training
+    if not named:  # in an array element, the training checks its data
         _check_data(described)
     home = open_home(experiment, overrides, results)
     if not named:
@@ -107,7 +107,7 @@ def train(
         crew = Local(together, per_gpu=per_gpu, only={one.slug for one in wanted}, restarts=restarts)
         try:
             return failed(crew.run(home))
-        except Refused as error:  # no MPS here: on record, or the sweep's last job would take them for lost
+        except Refused as error:  # no MPS here: recorded, else the sweep's last job would consider them lost
             return failed([record_failure(home, one.slug, str(error), refused=True) for one in wanted])
     worker, failures = Worker(home, devices, restarts=restarts), list[Failure]()
     for training in wanted:
@@ -128,14 +128,14 @@ def sweep(
     jobs: Jobs | None = None,
     per_gpu: PerGpu = 1,
     devices: Devices = 0,
-    wait: Annotated[bool, Parameter(help="With --on slurm: stay until all has ended")] = False,
+    wait: Annotated[bool, Parameter(help="With --on slurm: wait until all jobs have ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
-    take_over: Annotated[bool, Parameter(help="Train here what waits or runs on a cluster; cancel that first")] = False,
+    take_over: Annotated[bool, Parameter(help="Train here although a cluster has jobs; cancel them first")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     results: Results = RESULTS,
 ) -> int:
-    """Train everything that is missing: dense run, masks, tickets and controls, report. Run again to continue.
+    """Train everything that is missing: dense runs, tickets and controls; write the report. Run again to continue.
 
     Example: lottery sweep experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz seeds=[0]
     """
@@ -175,27 +175,27 @@ def sweep(
         console.print(f"of an earlier plan of this experiment {len(former)} trainings still wait or run "
                       f"({', '.join(former[:3])}{', …' if len(former) > 3 else ''}); "
                       f"{command('cancel', home.root, '--earlier')} ends them")  # fmt: skip
-    status = _run(home, Slurm(wait, quiet), quiet, verbose, report=wait)  # else the last job of the chain writes it
+    status = _run(home, Slurm(wait, quiet), quiet, verbose, report=wait)  # else the chain's last job writes it
     if not (wait or quiet):
         console.print(f"follow it: {command('status', home.root, '--watch')}")
     return status
 
 
 def _run(home: Home, backend: Backend, quiet: bool, verbose: bool = False, report: bool = True) -> int:
-    """Train what is missing, write the report, say what was not done and why; return the exit status."""
+    """Train what is missing, write the report, print failed and skipped trainings; return the exit status."""
     Runs(home.pool).refuse_replaced(*home.graph)
     failures, status = backend.run(home), 0
     try:
         if report:
             show.write_and_tell(home, verbose, quiet=quiet)
-    finally:  # whatever became of the report
+    finally:  # even if the report failed
         skipped = {one.slug: why for one in home.graph if report and (why := home.skipped(one))}
         status = failed(failures, skipped)
     return status
 
 
 def _refuse_unfit(home: Home, devices: int) -> None:
-    """Refuse devices that cannot share a batch and data that is not there, before anything is written."""
+    """Raise Refused if devices cannot share a batch or data are missing, before anything is written."""
     if devices:
         groups_of(home.experiment.recipe, devices)
     for data in home.experiment.datasets.values():
@@ -203,13 +203,13 @@ def _refuse_unfit(home: Home, devices: int) -> None:
 
 
 def _say_settings_stay(home: Home) -> None:
-    """What is in the queue was submitted with the settings of then."""
+    """Say that jobs in the queue keep their settings, if `cluster:` was changed since they were submitted."""
     on_record = home.root / "experiment.yaml"
     if not on_record.exists():
         return
 
     def asked(experiment: Experiment) -> Cluster:
-        """Without what a job reads when it begins."""
+        """Return the cluster's settings without those that a job reads when it starts."""
         return replace(experiment.cluster, container="", restarts=0, trainings_per_gpu=1, price_per_gpu_hour=0.0)
 
     changed = asked(experiment_file.load(on_record)) != asked(home.experiment)
@@ -219,7 +219,7 @@ def _say_settings_stay(home: Home) -> None:
 
 
 def _check_data(home: Home) -> None:
-    """What only the data can tell, said before anything is written."""
+    """Raise Refused if the experiment does not fit its data; print files that are not read."""
     if missing(home):
         fitting(home.experiment)
     for data in home.experiment.datasets.values():

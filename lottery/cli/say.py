@@ -1,4 +1,4 @@
-"""What several commands say."""
+"""Messages that several commands print."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sweep.graph.state import missing
 from sweep.training.schedule import peak_rate
 from sweep.work.worker import Failure
 
-NAMED = 10  # of a long list
+NAMED = 10  # entries shown of a long list
 BY_ITSELF = ("dense", "source", "ticket", "child", "instability")
 
 
 def failed(failures: list[Failure], skipped: Mapping[str, str] = MappingProxyType({})) -> int:
-    """Say which trainings failed or were skipped, and why; return the exit status that says so too."""
+    """Print which trainings failed or were skipped, and why; return the exit status."""
     for word, reasons in (("FAILED", {one.task: one.reason for one in failures}), ("SKIPPED", skipped)):
         for task, reason in list(reasons.items())[:NAMED]:
             print(f"lottery: {word} {task}: {reason}", file=sys.stderr)
@@ -29,7 +29,7 @@ def failed(failures: list[Failure], skipped: Mapping[str, str] = MappingProxyTyp
 
 
 def method(home: Home) -> str:
-    """The sweep in the words of the method, before it starts."""
+    """Return a description of the sweep's steps, printed before it starts."""
     experiment = home.experiment
     recipe, prune = experiment.recipe, experiment.prune
     scaled = (

@@ -1,4 +1,4 @@
-"""The command `lottery schema`: what may stand in an experiment file, for editors and checkers."""
+"""The command `lottery schema`: the JSON Schema of experiment files, for editors and checkers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 
 def schema() -> None:
-    """The JSON Schema (draft 2020-12) of an experiment file: an editor with it completes, explains and checks keys.
+    """Print the JSON Schema (draft 2020-12) of experiment files, with which an editor completes and checks keys.
 
     Example: lottery schema > schema.json, and in a file's first line # yaml-language-server: $schema=schema.json
     """

@@ -1,4 +1,4 @@
-"""Commands that look and tell. None of them loads TensorFlow."""
+"""The commands status and report. Neither loads TensorFlow."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ STATES = ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
 def status(
     experiment: ExperimentName,
     *overrides: Override,
-    watch: Annotated[bool, Parameter(help="Again and again, until nothing waits or runs")] = False,
+    watch: Annotated[bool, Parameter(help="Repeat until nothing waits or runs")] = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Show where every training stands, from its files and, where it was submitted, from SLURM.
+    """Show the state of every training, from its files and, if it was submitted, from SLURM.
 
     Example: lottery status dry_run
     """
@@ -53,7 +53,7 @@ def status(
         return 0
     while True:
         found = make_status(home)
-        if watch and console.is_terminal:  # the table stays in place; elsewhere a line now and then
+        if watch and console.is_terminal:  # the table stays in place; in a log, a line now and then
             console.clear()
         print(_in_a_line(found) if watch and not console.is_terminal else render_status(found), flush=True)
         under_way = any(state.state in ("waiting", "running") for state in found.standing.tasks)
@@ -63,8 +63,7 @@ def status(
 
 
 def render_status(found: Status) -> str:
-    """Return a status as the terminal shows it. Notes stand under the training they belong to, so that a name stays
-    whole in 80 columns."""
+    """Return a status as shown on the terminal; notes are below their training, so that names fit in 80 columns."""
     table = Table("training", "state", "epoch", "test", box=box.SIMPLE, pad_edge=False)
     trained = [(state, f"{state.epoch}/{found.epochs}") for state in found.standing.tasks]
     for state, epoch in [*trained, *((state, "") for state in found.standing.jobs)]:
@@ -77,7 +76,7 @@ def render_status(found: Status) -> str:
 
 
 def _in_a_line(found: Status) -> str:
-    """Return a status without its table: how many trainings are in which state, the predicted end, the cost."""
+    """Return a status without its table: number of trainings per state, predicted end, cost."""
     standing = found.standing
     counts = Counter(state.state for state in standing.tasks)
     parts = [f"{counts[word]} {word}" for word in STATES if counts[word]]
@@ -98,13 +97,13 @@ def report(
     margin: Annotated[float, Parameter(help="Percentage points of accuracy that a winning ticket may lose")] = 100
     * MARGIN,
     out: Annotated[
-        Path | None, Parameter(help="Another folder for it, such as where the results are read-only")
+        Path | None, Parameter(help="Another folder for the report, for example if results are read-only")
     ] = None,
     verbose: Verbose = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Write the page report.html, results.csv, a LaTeX table and figures; of an unfinished sweep, what is there.
+    """Write the page report.html, results.csv, a LaTeX table and figures, also for an unfinished sweep.
 
     Example: lottery report dry_run
     """
@@ -122,8 +121,7 @@ def report(
 def write_and_tell(
     home: Home, verbose: bool, quiet: bool = False, margin: float = MARGIN, out: Path | None = None
 ) -> None:
-    """Write the report; print the answer, the page and the next command. One that goes elsewhere is not mirrored by
-    wandb."""
+    """Write the report; print the answer, the page and the next command. With `out`, wandb is not updated."""
     found = findings(home, margin)
     paths = write_findings(home, found, out)
     if out is None:
@@ -141,9 +139,9 @@ def write_and_tell(
 
 
 def render_answer(found: Findings, page: Path, weights: bool) -> str:
-    """Return the answer of a sweep, what is not done, the page and the next command, as the terminal shows them.
+    """Return the answer of a sweep, what is not done, the page and the next command, as shown on the terminal.
 
-    `weights`: whether those of tickets are there, to be exported; a record may have none.
+    `weights`: whether tickets have weights, so that they can be exported; a record may have none.
     """
     said = [*filter(None, (found.answer, *found.noted))]
     left = [row.state for row in found.rows if row.state != "done"]
@@ -161,7 +159,7 @@ def render_answer(found: Findings, page: Path, weights: bool) -> str:
 
 
 def render_statistics(found: Findings) -> str:
-    """Return the table of tickets, the controls and the rule behind the verdicts, as the terminal shows them."""
+    """Return the table of tickets, the controls and the rule of the verdicts, as shown on the terminal."""
     rows, method = found.rows, len({one.method for one in found.verdicts}) > 1
     head = ("remaining", "rewind", "seeds", "test accuracy", "against dense", "verdict")
     table = Table(*(("method",) if method else ()), *head)

@@ -1,4 +1,4 @@
-"""What no experiment asks for any more, or what came from a run that was replaced: `lottery tidy`."""
+"""The command `lottery tidy`: unreferenced trainings and masks, or those that came from a replaced run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Left:
 
 def tidy(
     *,
-    replaced: Annotated[bool, Parameter(help="Instead, what came from a run since replaced")] = False,
+    replaced: Annotated[bool, Parameter(help="Instead, list what came from a run since replaced")] = False,
     delete: Annotated[bool, Parameter(help="Delete what is listed")] = False,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Trainings and masks that no experiment under the results folder asks for; or that came from a run since replaced.
+    """List trainings and masks that no experiment asks for; with --replaced, those from a run since replaced.
 
     Example: lottery tidy --results results
     """
@@ -71,7 +71,7 @@ def tidy(
 
 
 def _delete(path: Path) -> str:
-    """Delete a file, a folder or a link, not what that leads to; return why it could not be done."""
+    """Delete a file, a folder or a link, not what it points to; return why that failed, or ""."""
     try:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     except OSError as error:
@@ -80,7 +80,7 @@ def _delete(path: Path) -> str:
 
 
 def left_over(results: Path) -> list[Left]:
-    """Return what lies in the pool unreferenced or replaced; nothing that a process trains now."""
+    """Return what is unreferenced or replaced in the pool, except what a process is training now."""
     asked = _asked(results)
     others = _of_other_runs(results, asked)
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]
@@ -90,10 +90,10 @@ def left_over(results: Path) -> list[Left]:
 
 
 def _asked(results: Path) -> dict[str, Task | Mask]:
-    """All trainings and masks that the experiments under `results` ask for, by name."""
+    """Return all trainings and masks that the experiments under `results` ask for, by name."""
     out: dict[str, Task | Mask] = {}
     for described in descriptions(results):
-        for training in graph_of(experiment_file.load(described)):  # one that cannot be read is refused by name
+        for training in graph_of(experiment_file.load(described)):  # raises Refused, naming the file, if it is invalid
             out[training.name] = training
             if training.mask:
                 out[training.mask.as_made.name] = training.mask.as_made
@@ -101,7 +101,7 @@ def _asked(results: Path) -> dict[str, Task | Mask]:
 
 
 def _of_other_runs(results: Path, asked: Mapping[str, Task | Mask]) -> dict[str, str]:
-    """Return the names among `asked` that came from another run of a training than is there, each with the reason."""
+    """Return the names among `asked` that came from another run than the one in the pool, with the reason."""
     runs = Runs(results)
 
     def of_mask(mask: Mask) -> str:
@@ -113,7 +113,7 @@ def _of_other_runs(results: Path, asked: Mapping[str, Task | Mask]) -> dict[str,
     def replaced(one: Task | Mask) -> str:
         if isinstance(one, Mask):
             return of_mask(one) or runs.replaced(one.of)
-        unknown = one.mask and not runs.recorded(one.name)  # of a version that did not record runs: as its mask tells
+        unknown = one.mask and not runs.recorded(one.name)  # earlier versions did not record runs; look at its mask
         return runs.replaced(one) or (of_mask(one.mask.as_made) if one.mask and unknown else "")
 
     found = {name: replaced(one) for name, one in asked.items()}
@@ -132,7 +132,8 @@ def _bytes(path: Path) -> int:
 
 
 def _size(count: int) -> str:
-    """
+    """Return a number of bytes with a unit.
+
     >>> _size(512), _size(1_300_000)
     ('512 B', '1.3 MB')
     """

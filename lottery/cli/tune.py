@@ -1,4 +1,4 @@
-"""Search for a better dense recipe: `lottery tune`."""
+"""The command `lottery tune`: a search for a better dense recipe."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def tune(
     experiment: ExperimentName,
     *overrides: Override,
     search: Annotated[
-        Path | None, Parameter(help="The search; experiments/sweeps/ has one for the shipped files")
+        Path | None, Parameter(help="The search file; experiments/sweeps/ has some for shipped experiments")
     ] = None,
     on: Annotated[Literal["local", "slurm"], Parameter(help="Where: this machine, or a SLURM cluster")] = "local",
     index: Annotated[int | None, Parameter(help="Only this trial, from 0 (an array task's)")] = None,
-    show: Annotated[bool, Parameter(help="Only tell what became of the trials")] = False,
+    show: Annotated[bool, Parameter(help="Only show the outcomes of the trials")] = False,
     devices: Devices = 0,
     results: Results = RESULTS,
     json_: Json = False,
@@ -59,7 +59,7 @@ def tune(
 
 
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:
-    """The search for an experiment file; all that may be refused is refused before anything is written."""
+    """Return the search for an experiment file; raise Refused for any mistake before anything is written."""
     found, _ = find(experiment, overrides, results)
     refuse_absent(found.data)
     path = path or SHIPPED / "sweeps" / f"{found.name}.yaml"
@@ -70,14 +70,14 @@ def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, r
 
 
 def _train_one(made: Tuning, index: int, devices: int) -> int:
-    """One trial, as an element of a job array."""
+    """Train one trial, as an element of a job array."""
     if not 0 <= index < made.search.count:
         raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
     return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
 
 
 def _train_all(made: Tuning, devices: int) -> None:
-    """Every trial; those that another process is at come last."""
+    """Train every trial; those that another process trains come last."""
     numbers = list(range(made.search.count))
     for patient in (False, True):
         busy = []
@@ -92,7 +92,7 @@ def _train_all(made: Tuning, devices: int) -> None:
 
 
 def _attempt(made: Tuning, trial: Trial, devices: int, restarts: int | None = None, patient: bool = True) -> int:
-    """Train one trial and return an exit status; that it diverges is an answer too."""
+    """Train one trial and return the exit status; 0 also if it diverged, which is an outcome."""
     home = made.home(trial)
     worker = Worker(open_home(home.experiment, home.root), devices, restarts=restarts)
     failure = (worker.attempt_patiently if patient else worker.attempt)(tuning.training_of(home.experiment).slug)
@@ -102,7 +102,7 @@ def _attempt(made: Tuning, trial: Trial, devices: int, restarts: int | None = No
 
 
 def _submit(made: Tuning) -> int:
-    """Every trial that is neither done nor in the queue, as an element of one job array."""
+    """Submit every trial that is neither done nor in the queue, as one job array."""
     home = Home(made.root, made.experiment)
     with arrays.alone(home):
         queued = _queued(home)
@@ -111,7 +111,7 @@ def _submit(made: Tuning) -> int:
         if wanted:
             job = sbatch.tuning(made.experiment, made.root.resolve(), wanted)
             sbatch.write_scripts(made.root, [job])
-            for trial in filter(None, map(known.get, wanted)):  # no others: one that runs writes its claim itself
+            for trial in filter(None, map(known.get, wanted)):  # queued ones write their claims themselves
                 made.forgive(trial)
             number = launch.submit(job, made.root.resolve())
             jobs.put_on_record(home, job, number)
@@ -121,7 +121,7 @@ def _submit(made: Tuning) -> int:
 
 
 def _queued(home: Home) -> set[int]:
-    """The array elements that wait or run."""
+    """Return the numbers of the trials in the queue."""
     elements = {
         f"{job.id}_{index}" if job.array else job.id: int(trial)
         for job in jobs.own(home)

@@ -1,4 +1,4 @@
-"""Commands about wandb."""
+"""The commands `lottery wandb …`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lottery.cli.find import RESULTS, ExperimentName, Override, Results, read_ho
 from sweep.errors import Refused
 from sweep.progress import console
 
-app = App(name="wandb", help="What wandb mirrors of a sweep.", help_format="plaintext", group_commands="Commands")
+app = App(name="wandb", help="Upload a sweep to wandb.", help_format="plaintext", group_commands="Commands")
 
 
 @app.command
 def sync(experiment: ExperimentName, *, results: Results = RESULTS) -> int:
-    """Upload what was tracked offline, in the order it was made; what was uploaded before is left out.
+    """Upload what was tracked offline, in order; runs uploaded before are left out.
 
     Example: lottery wandb sync cifar10_resnet20
     """
@@ -35,7 +35,7 @@ def sync(experiment: ExperimentName, *, results: Results = RESULTS) -> int:
 
 @app.command
 def dashboard(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
-    """Make the sweep's workspace on the wandb server, or bring it up to date; without a server, write it to a file.
+    """Create or update the sweep's workspace on the wandb server; without a server, write it to a file.
 
     Example: lottery wandb dashboard cifar10_resnet20 track.mode=online
     """
@@ -48,9 +48,9 @@ def dashboard(experiment: ExperimentName, *overrides: Override, results: Results
 
 @app.command
 def report(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
-    """Make a Report of the sweep on the wandb server, or bring it up to date; without a server, write it to a file.
+    """Create or update a Report of the sweep on the wandb server; without a server, write it to a file.
 
-    Its first lines are those of report.html: the answer, the verdict of every ticket, the rule.
+    It starts as report.html: the answer, the verdict on every ticket, the rule.
     Example: lottery wandb report cifar10_resnet20 track.mode=online
     """
     from sweep.report.findings import findings, in_markdown

@@ -1,4 +1,4 @@
-"""The command `lottery weights`: the weights of any training at any point, in numbers and as a histogram."""
+"""The command `lottery weights`: statistics and a histogram of the weights of any training at any point."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def weights(
     *words: Annotated[
         str, Parameter(help="A training, as lottery plan lists them, and fields to change", completer=trainings)
     ],
-    seed: Annotated[int | None, Parameter(help="Of the dense run, where no training is named")] = None,
+    seed: Annotated[int | None, Parameter(help="Seed of the dense run, if no training is named")] = None,
     at: Annotated[str, Parameter(help="Point: 0, 2ep, 500it or end")] = "end",
-    quantiles: Annotated[tuple[float, ...], Parameter(help="Between 0 and 1", consume_multiple=True)] = QUANTILES,
-    layers: Annotated[bool, Parameter(help="Every kernel too")] = False,
-    out: Annotated[Path | None, Parameter(help="Folder for the figure; else the experiment's report")] = None,
+    quantiles: Annotated[tuple[float, ...], Parameter(help="From 0 to 1", consume_multiple=True)] = QUANTILES,
+    layers: Annotated[bool, Parameter(help="Also every kernel")] = False,
+    out: Annotated[Path | None, Parameter(help="Folder of the figure; default: the experiment's report")] = None,
     json_: Json = False,
     results: Results = RESULTS,
 ) -> int:
-    """Count, zeros, range, mean and quantiles of weights and of their magnitudes; prunable ones beside all.
+    """Show count, zeros, range, mean and quantiles of prunable and of all weights, signed and as magnitudes.
 
     Example: lottery weights dry_run ticket-lamp-q0.9-k0-seed0 --layers
     """
