@@ -135,7 +135,7 @@ def _cut(y: Tensor, top: float | None) -> Tensor:
 def _with_shift(kernel: Tensor, shift: Tensor, centre: Tensor, half: Any) -> Tensor:
     """Return the kernel `[inputs + 2, outputs]` for rows that end in two rows of ones, which carry the shift.
 
-    The shift also corrects the rounding of the kernel to half precision, exactly at the mean input (`centre`).
+    The shift includes a correction for rounding the kernel to half precision, exact at the mean input (`centre`).
     """
     rounded = barrier(tf.cast(kernel, half))  # without the barrier XLA removes the rounding
     shift += tf.reduce_sum((kernel - tf.cast(rounded, tf.float32)) * centre, 0)

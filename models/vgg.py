@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 EPSILON = 1e-5
-STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions each
+STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions per stage
 CHANNELS = (64, 128, 256, 512, 512)
 
 

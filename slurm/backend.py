@@ -75,7 +75,7 @@ class Ready:
         """Return why a training was skipped (a layer is fully pruned), or ""."""
         try:
             return self.home.skipped(self.waiting[name])
-        except (Refused, OSError):  # as above
+        except (Refused, OSError):  # damaged file: reported when the training starts
             return ""
 
     def again(self, task: str, why: str = "") -> None:

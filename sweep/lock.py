@@ -55,7 +55,7 @@ def _holding(folder: Path) -> Iterator[None]:
         yield
     finally:
         over.set()
-        with suppress(FileNotFoundError):  # taken over
+        with suppress(FileNotFoundError):  # another process has taken it
             mine.rename(folder / FREE)
 
 

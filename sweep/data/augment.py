@@ -49,20 +49,14 @@ def neighbours(x: Tensor, groups: int) -> Tensor:
 
 
 def mixed_up(images: Tensor, targets: Tensor, share: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Return images and targets after mixup (Zhang et al. 2018): λ x + (1 − λ) x', λ = `share`, x' the neighbour.
-
-    Neighbours are in one group, and a group is on one replica.
-    """
+    """Return images and targets after mixup (Zhang et al. 2018): λ x + (1 − λ) x', λ = `share`, x' the neighbour."""
     own = tf.cast(share, images.dtype)
     images = own * images + (1 - own) * neighbours(images, groups)
     return images, share * targets + (1 - share) * neighbours(targets, groups)
 
 
 def cut_mixed(images: Tensor, targets: Tensor, share: Tensor, seed: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Return images and targets after CutMix (Yun et al. 2019): a box of every image is replaced by its neighbour's.
-
-    Targets are mixed by the box's share of the area, about 1 − `share`.
-    """
+    """Return images with a box from their neighbours, and targets mixed by its area: CutMix (Yun et al. 2019)."""
     size = images.shape[1]
     side = tf.cast(tf.round(tf.sqrt(1.0 - share) * size), tf.int32)
     # integers: from one seed XLA and TensorFlow draw the same integers, but different floats
@@ -92,11 +86,7 @@ def resampled(images: Tensor, windows: Tensor, size: int) -> Tensor:
 
 
 def _weights(begin: Tensor, extent: Tensor, pixels: int, size: int) -> Tensor:
-    """Return the weight of each of `pixels` input pixels in each of `size` output pixels along one axis.
-
-    Shape `[batch, size, pixels]`; each row sums to 1. `begin` and `extent` of the window are shares of the axis,
-    `[batch]`.
-    """
+    """Return the share `[batch, size, pixels]` of each input pixel in each output pixel along one axis of a window."""
     share = (tf.range(size, dtype=tf.float32) + 0.5) / size
     centre = (begin[:, None] + extent[:, None] * share[None]) * pixels - 0.5
     reach = tf.maximum(extent * (pixels / size), 1.0)[:, None, None]

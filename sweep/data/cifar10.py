@@ -45,7 +45,7 @@ class Form:
     train: tuple[str, ...]  # names of the files with training images
     test: str
     labels: bytes  # key of the labels in the pickled form
-    label_bytes: int  # before each image in the binary form; the last is the class
+    label_bytes: int  # number of labels before each image in the binary form; the last is the class
 
     def holds(self, name: str) -> bool:
         """Whether a file with this name belongs to the original form."""

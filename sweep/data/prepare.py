@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SHARD_BYTES = 150_000_000
-JPEG_BYTES_PER_PIXEL = 0.35  # about, at quality 90
+JPEG_BYTES_PER_PIXEL = 0.35  # approximate, at quality 90
 
 
 @dataclass(frozen=True)

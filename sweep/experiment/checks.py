@@ -65,7 +65,6 @@ def _apart(quantiles: tuple[float, ...]) -> bool:
 
 
 def _ends_before(points: Iterable[Point], epochs: int) -> bool:
-    """Whether all points are before epoch `epochs`."""
     return all(one != END and (one.unit != "ep" or one.count < epochs) for one in points)
 
 

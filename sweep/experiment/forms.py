@@ -37,7 +37,7 @@ class Form:
         from pydantic_core import core_schema
 
         schema = innermost = handler(source)
-        while "schema" in innermost:  # the limits are those of the type, not of how it is read
+        while "schema" in innermost:  # limits belong to the innermost type
             innermost = innermost["schema"]
         innermost.update(self.limits)
         if self.read:

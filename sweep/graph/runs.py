@@ -66,7 +66,7 @@ class Runs:
         return self.before(training)
 
     def other(self, record: Mapping[str, Any]) -> str:
-        """Return the first training of which `record` came from another run than the one in the pool, or ""."""
+        """Return the first training whose run in the pool is not the one that `record` came from, or ""."""
         runs = record.get("runs") or {}
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 

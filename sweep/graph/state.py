@@ -94,10 +94,7 @@ def folders(home: Home) -> set[str]:
 
 
 def epoch_seconds(home: Home) -> float | None:
-    """Return the median seconds of a dense run's epoch, with evaluation, divided by the trainings on its GPU.
-
-    None before an epoch was measured.
-    """
+    """Return the median seconds of a dense run's epoch ÷ the trainings on its GPU; None before one was measured."""
     lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
     return median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines) if lines else None
 
@@ -107,10 +104,9 @@ def _seconds(line: dict[str, Any]) -> float:
 
 
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
-    """Return the predicted time of each ticket and control, on as many devices as the dense run had.
+    """Return the predicted time of each ticket and control, on as many devices as the dense run; None if unknown.
 
-    With `devices`: as jobs of their own on so many devices, scaled and with start-up time. None before an epoch was
-    measured.
+    With `devices`: as jobs of their own on so many devices, scaled and with start-up time.
     """
     each, start = epoch_seconds(home), 0.0
     if each is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# the 20 of the reference grid
+# the quantiles that weight statistics show by default
 QUANTILES = (0.6, 0.65, 0.7, 0.75, 0.8, *(q / 100 for q in range(85, 100)))
 
 

@@ -120,10 +120,7 @@ def learning(home: Home) -> Any:
 
 
 def confusion(home: Home) -> Any:
-    """Return the confusion matrix of one selected training, with accuracy per class.
-
-    None if `lottery evaluate` recorded nothing, or if there are more than CLASSES classes.
-    """
+    """Return the confusion matrix of one selected training; None if there is none, or above CLASSES classes."""
     import altair as alt
 
     found = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}

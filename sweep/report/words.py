@@ -121,10 +121,7 @@ def beaten(found: Sequence[Verdict]) -> str:
 
 
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
-    """Return a sentence: the gain of a later rewind point over the earliest, paired by seed, at the sparsest level.
-
-    Of the points that most seeds have, it takes the latest.
-    """
+    """Return a sentence: the gain of the latest rewind point over the earliest, at the sparsest level that has both."""
     tickets = [row for row in rows if row.kind == "ticket"]
     levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1

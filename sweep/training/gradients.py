@@ -20,7 +20,7 @@ from sweep.training.program import Program
 
 Array = np.ndarray
 PER_CLASS = 10  # images of each class, as published for SNIP and GraSP
-TEMPERATURE = 200.0  # by which GraSP divides the logits
+TEMPERATURE = 200.0  # GraSP divides the logits by this
 
 
 class DeviceGradients:

@@ -106,7 +106,7 @@ def train(
             run.finish_epoch(work)
     test = program.evaluation.metrics(program.dataset.test)
     outcome = Outcome(test, run.validation, run.trained / program.steps, run.seconds)
-    watch.before_writing()  # the caller writes the result
+    watch.before_writing()  # the caller will write the result
     return outcome
 
 
@@ -266,7 +266,6 @@ class _Run:
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 
     def save(self) -> None:
-        """Write the checkpoint."""
         self.watch.before_writing()
         attributes = {
             "hash_of_start": fingerprint(self.start),
