@@ -42,7 +42,7 @@ class Planned:
 class Estimate:
     """The estimated time of a sweep before anything is measured, from a recorded speed of the same network."""
 
-    seconds: float  # one training after the other, on one device
+    seconds: float  # for one training after the other, on one device
     hardware: str
     source: str
     at_a_time: int = 1
@@ -67,10 +67,10 @@ class Plan:
     cost: Cost
     trainings: list[Planned]
     on: str
-    at_a_time: int  # trainings
-    power: str  # what the seeds of the sweep can show; empty where it has no tickets
-    estimate: Estimate | None  # None where times are measured, or where there is no speed on record
-    reading: Reading | None  # on SLURM, of images from disk
+    at_a_time: int  # number of trainings at a time
+    power: str  # which differences the seeds can detect; empty without tickets
+    estimate: Estimate | None  # None if times are measured, or no speed is on record
+    reading: Reading | None  # speed of reading images from disk, on SLURM
 
     @property
     def missing(self) -> list[Planned]:
@@ -115,13 +115,12 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
 
 
 def _estimate(home: Home, epochs: float, at_a_time: int) -> Estimate | None:
-    """Return the time of so many epochs by a measurement of `lottery bench packing` in this pool, or by one that comes
-    with the program; on a machine like this one if there is such a measurement."""
+    """Return the time of so many epochs by a measurement in this pool or a shipped one, preferably on like hardware."""
     found, price = [], home.experiment.cluster.price_per_gpu_hour
     for folder in (home.pool, SHIPPED):
         rows = packing.measured(folder)
         alike = [row for row in rows if row.per_gpu == 1 and row.network == network_of(home.experiment)]
-        if not alike and (images := images_of(home.experiment)):  # at the speed with images from elsewhere
+        if not alike and (images := images_of(home.experiment)):  # the speed with other images
             alike = [replace(row, epoch_images=images) for row in alike_in(rows, home.experiment)]
         found += [
             Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{packing.FILE}",

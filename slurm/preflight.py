@@ -188,7 +188,7 @@ def _data(home: Home) -> Found:
 
 
 def _reading(home: Home) -> Found:
-    """The cores asked for with a GPU read its images fast enough."""
+    """Check that the cores requested with a GPU read its images fast enough."""
     found = reading.reading_of(home, home.experiment.cluster.cpus_per_gpu)
     if not found:
         return "images are trained from the GPU's memory, or the speed of this network is not on record"

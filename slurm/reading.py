@@ -1,4 +1,4 @@
-"""Whether the cores beside a GPU read images from disk as fast as the GPU trains on them, before anything is spent."""
+"""The prediction whether a GPU's cores read images from disk as fast as the GPU trains on them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ENOUGH = 0.02  # share of the time that a GPU may wait
 
 @dataclass(frozen=True)
 class Reading:
-    """The speed of a training by one on record, and the cores that would feed it."""
+    """The speed of a training, from a measurement, and of the cores that would read its images."""
 
-    form: str  # how the images lie on the disk: a key of READ
-    cores: float  # for one GPU
-    rate: float  # images per second that a training takes
+    form: str  # form of the images on disk: a key of READ
+    cores: float  # cores for one GPU
+    rate: float  # images per second that the GPU trains on
     hardware: str
 
     @property
     def wait(self) -> float:
-        """The share of its time that the GPU waits for images, from 0 to 1."""
+        """Return the share of its time that the GPU waits for images, from 0 to 1."""
         return max(0.0, 1 - self.cores * READ[self.form] / self.rate)
 
     def __str__(self) -> str:
@@ -41,13 +41,13 @@ class Reading:
 
     @property
     def remedy(self) -> str:
-        """The cores for each GPU that every form would need."""
+        """Return the number of cores per GPU that each form of images needs, in words."""
         needed = ", ".join(f"{form} {self.rate / speed:.2g}" for form, speed in READ.items())
         return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw)"
 
 
 def reading_of(home: Home, cores: float) -> Reading | None:
-    """Return how a GPU with so many cores would be fed; None where nothing is read, or no speed is on record."""
+    """Return how fast a GPU's cores would read its images; None if nothing is read, or no speed is on record."""
     experiment = home.experiment
     form, rows = _form(experiment), [*packing.measured(SHIPPED), *packing.measured(home.pool)]
     alike = alike_in(rows, experiment) if form else []
@@ -55,13 +55,13 @@ def reading_of(home: Home, cores: float) -> Reading | None:
 
 
 def _form(experiment: Experiment) -> str:
-    """Return how the training images lie on the disk; empty where they are none of one's own, or not there yet."""
+    """Return the form of the training images on disk; "" if they are not the user's own, or not there yet."""
     prepared = _prepared(experiment)
     return f"{prepared.format} shards" if prepared else "class folders" if experiment.data.name == "folder" else ""
 
 
 def images_of(experiment: Experiment) -> int:
-    """Return how many images an epoch of prepared shards has; 0 where the data are others, or not there yet."""
+    """Return the number of training images in prepared shards; 0 for other data, or if they are not there yet."""
     prepared = _prepared(experiment)
     return max(0, prepared.images.get("train", 0) - experiment.data.validation) if prepared else 0
 
@@ -69,12 +69,12 @@ def images_of(experiment: Experiment) -> int:
 def _prepared(experiment: Experiment) -> Prepared | None:
     try:
         return open_prepared(place_of(experiment.data)) if experiment.data.name == "shards" else None
-    except Refused:  # said by the look at the data
+    except Refused:  # reported by the check of the data
         return None
 
 
 def alike_in(rows: Iterable[Packing], experiment: Experiment) -> list[Packing]:
-    """Return the measurements of this network at this size and precision, whatever it was fed from."""
+    """Return the measurements of this network at this image size and precision, with any data."""
     model, data, recipe = experiment.model, experiment.data, experiment.recipe
     begin, middle = f"{model.name} {model.width:g} on ", f", {data.image_size} px, {recipe.precision}, batch "
     return [row for row in rows if row.per_gpu == 1 and row.network.startswith(begin) and middle in row.network]

@@ -74,12 +74,12 @@ class Work:
         self.at(self.done + 1)
 
     def say(self, line: str) -> None:
-        """Print a line of its own, above the bar where there is one."""
+        """Print a line, above the progress bar if there is one."""
         if not self.quiet:
             console.print(line)
 
     def at(self, done: float, note: str = "", more: str = "") -> None:
-        """Tell how much is done; `note` is what a watcher wants to know, `more` is told in logs only."""
+        """Report how many units are done; `note` is shown beside the progress, `more` in logs only."""
         self.done, now = done, time.monotonic()
         self.bar.speed_estimate_period = now - self.began  # rich looks back 30 s only, and an epoch may take longer
         self.bar.update(TaskID(0), completed=done, total=self.total, note=note)

@@ -107,7 +107,7 @@ class Sharded:
             )
             try:
                 for step in range(len(order)):
-                    batch = waiting.popleft().result()  # on the device already
+                    batch = waiting.popleft().result()  # already on the device
                     if step + AHEAD < len(order):
                         waiting.append(ahead.submit(self._batch, order, seeds, step + AHEAD, pool))
                     yield batch

@@ -22,7 +22,7 @@ LEARNING = ("validation_top1", "train_top1", "validation_top5", "validation_loss
 SPEED = {"images_per_second": "images per second", "data_wait_share": "share of the time spent waiting for data",
          "gpu_busy_share": "share of the time the GPU was busy", "gpu_memory_gib": "memory in use on the GPU (GiB)",
          "gpu_power_watts": "power of the GPU (W)", "step_ms_p95": "step time, 95 % of calls below (ms)"}  # fmt: skip
-RUNS = 200  # that a panel shows
+RUNS = 200  # most runs in a panel
 
 
 def publish_workspace(home: Home) -> tuple[Path, str]:

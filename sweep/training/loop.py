@@ -31,8 +31,8 @@ from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of, rates_of
 from sweep.utilisation import watched
 
-CALL_SECONDS = 1.0  # of steps handed to the device in one call: signals, clock and progress are looked at in between
-OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # of the time of a step, which is the mean over a call
+CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
+OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # percentiles of step times, each the mean over a call
 RISING = 3  # epochs in a row with a higher training loss, after which a warning is printed
 
 
@@ -123,10 +123,10 @@ class _Run:
         self.stopped_early = False
         # number of trainings on its GPUs, including this one
         self.on_gpu: Callable[[], float | None] = lambda: None
-        self.gpu_load: Callable[[], dict[str, float]] = dict  # since it was asked before
-        self._speed = 0.0  # steps per second, of the last call
+        self.gpu_load: Callable[[], dict[str, float]] = dict  # means since its last call
+        self._speed = 0.0  # steps per second in the last call
         self._loss = self._right = 0.0  # sums over the current epoch
-        self.step_times: list[float] = []  # milliseconds of a step in each call of the current epoch, by this process
+        self.step_times: list[float] = []  # milliseconds per step of each call in this epoch, this process
 
     @property
     def at(self) -> int:
@@ -166,7 +166,7 @@ class _Run:
             several = max(1, int(self._speed * CALL_SECONDS))
             self._call(epoch, min(self.step + several, self._next_point()), streamed, stop)
             self._tell(work)
-            if self.step < program.steps:  # at the end of an epoch it is told when the epoch is finished
+            if self.step < program.steps:  # finish_epoch reports the point at the end of an epoch
                 self.tell_point()
             if stop.requested:
                 self.save()
@@ -175,7 +175,7 @@ class _Run:
                 self.save()
 
     def _tell(self, work: Work) -> None:
-        """Tell the progress inside an epoch: loss and accuracy of it so far, speed, and the time spent waiting."""
+        """Report the progress inside an epoch: its loss and accuracy so far, speed, and time spent waiting for images."""
         recipe, steps = self.program.recipe, self.program.steps
         images, wait = recipe.batch * min(self.step, self.trained), self.wait_seconds / self.epoch_seconds
         told = (f", step {self.step}/{steps}: loss {self._loss / images:.3f}, top-1 {self._right / images:.1%}, "
@@ -183,10 +183,10 @@ class _Run:
         work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}", told)
 
     def _call(self, epoch: Epoch, last: int, streamed: Iterator[Any] | None, stop: Stop) -> None:
-        """Hand the steps up to `last` to the device, then wait for it.
+        """Train steps up to `last` on the device and wait for it; raise Diverged if the loss is not finite.
 
-        Fewer steps are handed over where a stop is asked for or images are slow. A streamed step is handed over as soon
-        as its images are there, while the device works on those before it.
+        It stops earlier after a signal or if images are slow. A streamed step is given to the device as soon as its
+        images are there, while the device computes the steps before it.
         """
         began = time.monotonic()
         if streamed is None:
@@ -220,7 +220,7 @@ class _Run:
         images = min(program.steps, self.trained) * recipe.batch  # of this epoch; fewer if training began inside it
         loss, right = (total / images for total in program.take_sums())
         rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
-        on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which is another load
+        on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which has another load
         began = time.monotonic()
         held_out = program.dataset.validation
         self.validation = program.evaluation.metrics(held_out) if len(held_out) else {}
