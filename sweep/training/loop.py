@@ -175,7 +175,7 @@ class _Run:
                 self.save()
 
     def _tell(self, work: Work) -> None:
-        """Report the progress inside an epoch: its loss and accuracy so far, speed, and time spent waiting for images."""
+        """Report the progress inside an epoch: its loss and accuracy so far, speed, and time waiting for images."""
         recipe, steps = self.program.recipe, self.program.steps
         images, wait = recipe.batch * min(self.step, self.trained), self.wait_seconds / self.epoch_seconds
         told = (f", step {self.step}/{steps}: loss {self._loss / images:.3f}, top-1 {self._right / images:.1%}, "
