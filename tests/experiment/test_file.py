@@ -373,7 +373,7 @@ def test_what_is_not_rewound_may_be_retrained_or_compared(written):
     assert not written(SMALL, "prune={rewind: [], instability: [1ep]}").prune.rewind
 
 
-def test_no_zero_is_below_another(written):
+def test_minus_zero_is_read_as_zero(written):
     assert str(written(SMALL, "prune.quantiles=[-0.0, 0.5]").prune.quantiles) == "(0.0, 0.5)"
 
 
@@ -557,7 +557,7 @@ UNREADABLE_VALUES = {
 
 
 @pytest.mark.parametrize(("override", "message"), UNREADABLE_VALUES.values(), ids=UNREADABLE_VALUES)
-def test_nor_is_it_taken_from_the_command_line(written, override, message):
+def test_what_no_person_writes_is_refused_on_the_command_line_too(written, override, message):
     said = refusal(lambda: written(SMALL, override))
     assert message in said and len(said) < 600
 

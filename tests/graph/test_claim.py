@@ -35,7 +35,7 @@ def other():
         process.kill()
 
 
-def test_what_another_living_process_trains_is_left_to_it(tmp_path, other):
+def test_a_training_of_another_living_process_is_left_alone(tmp_path, other):
     owned_by(tmp_path, other)
     with pytest.raises(Busy, match=f"process {other.pid} on "):
         claim.take(tmp_path)
@@ -44,7 +44,7 @@ def test_what_another_living_process_trains_is_left_to_it(tmp_path, other):
     assert claim.take(tmp_path).starts == 2
 
 
-def test_also_inside_one_job_of_a_batch_system(tmp_path, other, monkeypatch):
+def test_another_process_of_the_same_job_keeps_its_claim_until_the_job_is_requeued(tmp_path, other, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     owned_by(tmp_path, other)
     with pytest.raises(Busy):
@@ -53,13 +53,13 @@ def test_also_inside_one_job_of_a_batch_system(tmp_path, other, monkeypatch):
     assert claim.take(tmp_path).starts == 2
 
 
-def test_what_was_let_go_is_free_although_its_process_lives(tmp_path, other):
+def test_a_released_claim_is_free_even_if_its_process_lives(tmp_path, other):
     owned_by(tmp_path, other)
     os.utime(tmp_path / "claim.json", (0, 0))
     assert claim.take(tmp_path).starts == 2
 
 
-def test_another_process_that_got_the_same_number_is_not_the_owner(tmp_path, other):
+def test_another_process_with_the_same_pid_is_not_the_owner(tmp_path, other):
     owned_by(tmp_path, other)
     files.write_json(tmp_path / "claim.json", asdict(replace(claim.read(tmp_path), born="1")))
     assert claim.take(tmp_path).starts == 2
@@ -96,7 +96,7 @@ def test_a_claim_is_touched_while_the_work_goes_on(tmp_path, monkeypatch):
     assert (tmp_path / "claim.json").stat().st_mtime == 0, "free at once"
 
 
-def test_the_same_job_begun_again_is_no_other(tmp_path, monkeypatch):
+def test_a_requeued_job_takes_over_its_own_claim_and_another_job_does_not(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     mine = claim.take(tmp_path)
     files.write_json(tmp_path / "claim.json", asdict(replace(mine, host="a lost node")))
@@ -136,7 +136,7 @@ def test_progress_resets_the_count_and_so_does_a_person(tmp_path):
     assert claim.take(tmp_path, restarts=0).starts == 3
 
 
-def test_forgiving_is_no_sign_of_life(tmp_path):
+def test_resetting_the_count_of_starts_does_not_touch_the_claim(tmp_path):
     """Else whoever gets the task on another machine would wait for nobody."""
     claim.take(tmp_path)
     os.utime(tmp_path / "claim.json", (5, 5))
@@ -186,7 +186,7 @@ def test_a_training_that_was_taken_over_writes_nothing_more(program, tmp_path):
     assert not (tmp_path / "checkpoint.h5").exists(), "the checkpoint is the new owner's"
 
 
-def test_of_two_that_begin_a_new_task_at_the_same_moment_one_has_it(tmp_path, monkeypatch):
+def test_of_two_processes_that_start_a_new_task_at_once_only_one_gets_it(tmp_path, monkeypatch):
     first = claim.take(tmp_path)
     later, looks = claim.read, iter([True])  # it looked a moment before the other wrote
     monkeypatch.setattr(claim, "read", lambda folder: None if next(looks, False) else later(folder))
@@ -196,7 +196,7 @@ def test_of_two_that_begin_a_new_task_at_the_same_moment_one_has_it(tmp_path, mo
     assert claim.read(tmp_path) == first and {path.name for path in tmp_path.iterdir()} == {".claim.lock", "claim.json"}
 
 
-def test_of_two_that_find_the_same_claim_dead_one_has_it(tmp_path, monkeypatch):
+def test_of_two_processes_that_find_the_same_dead_claim_only_one_gets_it(tmp_path, monkeypatch):
     dead = claim.take(tmp_path)
     first = claim.take(tmp_path)  # as another process that looked at the same moment
     later, looks = claim.read, iter([dead])

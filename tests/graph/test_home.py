@@ -114,7 +114,7 @@ def test_opening_an_unchanged_folder_writes_nothing(tmp_path):
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_an_accuracy_that_is_none_is_refused(tmp_path):
+def test_an_accuracy_outside_0_to_1_is_refused(tmp_path):
     from sweep.graph.results import collect
 
     home = Home(tmp_path / "small", synthetic.experiment())

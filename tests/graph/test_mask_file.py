@@ -49,7 +49,7 @@ def test_the_count_of_a_quantile_is_exact(home, quantile):
     assert int((~mask).sum()) == round(quantile * mask.size)
 
 
-def test_what_goes_is_smaller_than_what_stays_in_the_final_weights(home):
+def test_pruned_weights_are_smaller_than_kept_ones_in_the_final_weights(home):
     magnitude = final_magnitudes()
     for quantile in QUANTILES[1:]:
         found = found_of(home, f"q{quantile!r}")
@@ -62,7 +62,7 @@ def test_an_absolute_threshold_is_kept_as_it_was_given(home):
     np.testing.assert_array_equal(found.mask, final_magnitudes() > 0.1)
 
 
-def test_the_density_is_the_share_that_stays(home):
+def test_the_density_is_the_share_of_kept_weights(home):
     count = synthetic.network().prunable
     assert found_of(home, "q0.9").density == (count - round(0.9 * count)) / count
     assert found_of(home, "t0.1").density == np.mean(final_magnitudes() > 0.1)
@@ -124,7 +124,7 @@ def test_a_mask_is_written_once(own):
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_the_file_counts_what_stays_in_every_kernel(own):
+def test_the_file_counts_the_kept_weights_of_every_kernel(own):
     found = found_of(own)
     arrays, attributes = files.read_arrays(own.mask(mask_of(own)))
     assert arrays["remaining"].tolist() == list(masks.remaining(found.mask, found.network).values())
@@ -169,7 +169,7 @@ def test_a_mask_of_another_run_is_refused_where_the_weights_are_gone(own):
 
 
 @pytest.mark.parametrize("missing", ["image_size", "Conv1/kernel"])
-def test_a_final_snapshot_that_is_none_is_refused_by_name(own, missing):
+def test_another_file_in_place_of_the_final_snapshot_is_refused_by_name(own, missing):
     arrays, attributes = files.read_arrays(final(own))
     parts = ({k: v for k, v in part.items() if k != missing} for part in (arrays, attributes))
     files.write_arrays(final(own), *parts)

@@ -71,13 +71,13 @@ def of_kind(kind: str, plan: list[Training]) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_experiments_have_the_cells_one_counts_by_hand(name):
+def test_the_shipped_experiments_have_as_many_trainings_as_counted_by_hand(name):
     plan = pruned(load(EXPERIMENTS / f"{name}.yaml"))
     assert Counter(cell.kind for cell in plan) == SHIPPED[name]
 
 
 @pytest.mark.parametrize("name", EPOCHS)
-def test_the_shipped_experiments_train_the_epochs_one_counts_by_hand(name):
+def test_the_shipped_experiments_train_as_many_epochs_as_counted_by_hand(name):
     experiment = load(EXPERIMENTS / f"{name}.yaml")
     assert sum(one.epochs for one in pruned(experiment)) == EPOCHS[name]
 
@@ -95,7 +95,7 @@ def test_every_seed_has_the_whole_grid():
     assert len(plan) == 2 * len(by_seed[0]) == 2 * (4 + 2 + 4)
 
 
-def test_without_levels_there_are_no_cells():
+def test_without_levels_there_are_no_tickets():
     assert planned(quantiles=()) == []
 
 
@@ -142,17 +142,17 @@ def test_control_quantiles_leave_thresholds_to_the_tickets():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_longest_cells_come_first(name):
+def test_the_longest_trainings_come_first(name):
     experiment = load(EXPERIMENTS / f"{name}.yaml")
     places = [(one.generation, -one.epochs) for one in pruned(experiment)]
     assert places == sorted(places)
 
 
-def test_the_longest_cells_come_first_whatever_the_order_in_the_file():
+def test_the_longest_trainings_come_first_whatever_the_order_in_the_file():
     assert [one.begin.count for one in planned(quantiles=(0.5,), rewind=synthetic.points(2, 0, 3, 1))] == [0, 1, 2, 3]
 
 
-def test_a_cell_rewound_to_epoch_k_trains_what_is_left():
+def test_a_ticket_rewound_to_epoch_k_trains_the_remaining_epochs():
     assert [one.epochs for one in planned(quantiles=(0.5,), rewind=synthetic.points(0, 1, 3))] == [4, 3, 1]  # of 4
 
 
@@ -238,7 +238,7 @@ def test_the_points_others_start_from_are_known():
     assert {str(at) for at in graph.points_of(graph.dense[0])} == {"500it", "2ep", "end"}  # 0 is an initialization
 
 
-def test_a_chain_of_rounds_is_named_in_no_time_and_each_round_otherwise():
+def test_a_chain_of_rounds_is_named_quickly_and_every_round_differently():
     """Every round holds its ancestors twice, by mask and start: compared field by field they would explode."""
     experiment = synthetic.experiment()
     rounds = [graph_of(experiment).dense[0]]

@@ -44,7 +44,7 @@ def unpacked(record: Path) -> Path:
     return copy
 
 
-def test_it_is_a_handful_of_files_with_what_ended_and_no_weights(ended, tmp_path):
+def test_a_record_is_a_few_files_with_ended_trainings_and_no_weights(ended, tmp_path):
     found = record(ended, tmp_path / "record")
     assert (found.trainings, found.masks) == (2, 1)
     assert files_under(tmp_path / "record") == [
@@ -73,7 +73,7 @@ def test_with_weights_it_has_those_of_every_finished_training_where_they_were(en
     assert (copy / place).read_bytes() == final.read_bytes() and not (copy / place).is_symlink()
 
 
-def test_unpacked_it_has_the_files_it_was_made_of(ended, tmp_path):
+def test_an_unpacked_record_has_the_files_it_was_made_of(ended, tmp_path):
     record(ended, tmp_path / "record")
     copy = unpacked(tmp_path / "record")
     assert not [name for name in packed.PACKED if (copy / name).exists()]
@@ -151,7 +151,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(ended, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
+def test_a_record_gives_the_same_rows_and_names_nothing_of_the_machine(ended, tmp_path):
     store.write_json(
         ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json",
         {"task": "", "reason": "diverged", "traceback": 'File "/somewhere"'},
@@ -165,7 +165,7 @@ def test_from_it_the_same_rows_come_and_nothing_of_the_machine(ended, tmp_path):
     assert mine == there and len(there) == 2
 
 
-def test_it_grows_with_the_sweep_and_forgets_what_no_longer_failed(ended, tmp_path):
+def test_a_record_grows_with_the_sweep_and_drops_failures_that_were_resolved(ended, tmp_path):
     record(ended, tmp_path / "record")
     (ended.folder_of("ticket-q0.5-k0-seed0") / "failure.json").unlink()
     synthetic.finish(ended, "ticket-q0.5-k0-seed0", 0.8, epochs=0)

@@ -54,7 +54,7 @@ def drawn(*shape: int, mean: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("pixels", [8, 7])
-def test_a_convolution(size, stride, pixels):
+def test_a_shaped_convolution_computes_what_a_plain_one_does(size, stride, pixels):
     same(
         lambda net, x: net.convolution("layer", x, 5, size, stride),
         drawn(2, pixels, pixels, 6),
@@ -64,7 +64,7 @@ def test_a_convolution(size, stride, pixels):
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("pixels", "small"), [(8, 0), (7, 0), (2, 0), (1, 0), (8, 64), (4, 64)])
-def test_a_depthwise_convolution(stride, pixels, small, monkeypatch):
+def test_a_shaped_depthwise_convolution_computes_what_a_plain_one_does(stride, pixels, small, monkeypatch):
     """As shifted images, and of small images as a matrix."""
     monkeypatch.setattr("models.shaped.SMALL", small)
     same(
@@ -84,7 +84,7 @@ def norm_weights(name: str, channels: int, moving_mean: float = 0.0) -> dict[str
 
 
 @pytest.mark.parametrize("activation", ["", "relu", "relu6"])
-def test_batch_norm(activation):
+def test_shaped_batch_norm_computes_what_plain_batch_norm_does(activation):
     same(
         lambda net, x: net.norm("layer", x, 1e-3, activation),
         drawn(4, 8, 8, 6, mean=3.0),
@@ -144,7 +144,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_whole_network(name, monkeypatch):
+def test_a_training_step_of_a_shaped_network_is_that_of_the_plain_one(name, monkeypatch):
     """Logits, statistics and the gradients of all weights of a training step."""
     import tensorflow as tf
 

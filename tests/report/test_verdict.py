@@ -160,7 +160,7 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     assert "lamp tickets from" in later(both)
 
 
-def test_fine_tuning_is_no_doubt_about_a_ticket():
+def test_fine_tuning_is_not_a_control_of_a_ticket():
     """It keeps the trained weights, so being as good says nothing against the ticket."""
     ticket, fresh = rows("ticket", [0.900, 0.903, 0.901]), rows("fresh", [0.87, 0.872, 0.869])
     assert outcome(DENSE, ticket, fresh, rows("lr_rewind", [0.91, 0.91, 0.91])) == "winning"

@@ -60,7 +60,7 @@ def place(request) -> Place:
 
 
 @everywhere
-def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file, undisturbed, tmp_path):
+def test_a_backend_runs_everything_once_and_reports_true_states(place, tiny_file, undisturbed, tmp_path):
     with place.started(tiny_file, tmp_path) as process:
         until(lambda: trainings(tmp_path, "ticket-*/claim.json") or process.poll() is not None, 300)
         home = tmp_path / "tiny"
@@ -78,7 +78,7 @@ def test_it_runs_everything_once_and_says_truly_where_it_stands(place, tiny_file
 
 
 @pytest.mark.parametrize("place", [alone, *heavy], indirect=True)
-def test_killed_and_with_a_damaged_file_it_does_what_can_be_done_and_the_rest_later(
+def test_after_a_kill_and_with_a_damaged_file_a_backend_does_what_it_can_and_the_rest_later(
     place, tiny_file, undisturbed, trained
 ):
     home = trained / "tiny"

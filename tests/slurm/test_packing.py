@@ -37,12 +37,12 @@ def rows(**rates: float) -> list[Packing]:
         ({"n1": 100.0, "n2": 90.0}, 1),
     ],
 )
-def test_the_fewest_at_a_time_that_reach_nearly_the_best_throughput(tmp_path, rates, per_gpu):
+def test_auto_takes_the_fewest_trainings_that_nearly_reach_the_best_throughput(tmp_path, rates, per_gpu):
     packing.put_on_record(tmp_path, rows(**rates))
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_gpu == per_gpu
 
 
-def test_as_many_in_a_row_as_make_starting_a_twentieth_and_leave_every_gpu_something(tmp_path):
+def test_trainings_in_a_row_keep_starting_below_a_twentieth_and_every_gpu_busy(tmp_path):
     packing.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))  # two at a time: a training takes 4 * 1000 / 100 = 40 s
     # 19 s of starting are a twentieth where 361 s are trained: 10 in a row of 2 at a time
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_task == 2 * 10

@@ -30,7 +30,7 @@ def found(home: Home, what: str, on_slurm: bool = False) -> preflight.Finding:
     return next(one for one in preflight.look(home, on_slurm) if one.what == what)
 
 
-def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tmp_path):
+def test_a_sound_experiment_passes_all_checks_and_no_file_is_left(tmp_path):
     findings = list(preflight.look(home_in(tmp_path), on_slurm=False))
     assert {one.what for one in findings if one.state != "ok"} == {"data"}, "359 digits are few"
     assert "has a standard error of 1.6 percentage points" in findings[-1].found
@@ -38,7 +38,7 @@ def test_where_nothing_stands_in_the_way_all_is_well_and_nothing_stays_behind(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_that_did_not_travel_with_their_results(tmp_path):
+def test_missing_weights_that_others_start_from_are_reported(tmp_path):
     home = home_in(tmp_path)
     synthetic.finish(home, "dense-seed0", 0.9)
     files.write_text(home.root / "experiment.yaml", experiment_file.record(home.experiment))
@@ -47,7 +47,7 @@ def test_weights_that_did_not_travel_with_their_results(tmp_path):
     assert lottery("plan", home.root, "--json").stdout.count('"again": []') == len(home.graph) - 1
 
 
-def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported(tmp_path, monkeypatch):
     home = home_in(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage)
@@ -57,7 +57,7 @@ def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
     assert preflight.needed_bytes(home) > 4 * synthetic.network().parameters * len(home.graph)
 
 
-def test_a_clock_that_is_off(tmp_path, monkeypatch):
+def test_a_wrong_clock_is_reported(tmp_path, monkeypatch):
     def late() -> float:  # by 100 s, of the file system's clock at this moment
         return max(path.stat().st_mtime for path in tmp_path.rglob("*")) - 100
 
@@ -66,17 +66,17 @@ def test_a_clock_that_is_off(tmp_path, monkeypatch):
     assert one.state == "warning" and one.found.startswith("+100 s") and "ntp" in one.remedy
 
 
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight.fcntl, "flock", lambda *_: None)  # as where a lock is granted to everybody
     assert found(home_in(tmp_path), "lock").state == "warning"
 
 
-def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight.os, "access", lambda *_: False)  # root may write anywhere
     assert found(home_in(tmp_path), "results").state == "wrong"
 
 
-def test_data_that_is_not_there_too_small_or_another_than_before(tmp_path):
+def test_missing_too_few_or_changed_images_are_reported(tmp_path):
     data = dataclasses.replace(synthetic.experiment().data, name="cifar10", path="nowhere")
     assert found(home_in(tmp_path, data=data), "data").state == "wrong"
     recipe = dataclasses.replace(synthetic.experiment().recipe, batch=5000)
@@ -90,7 +90,7 @@ def test_data_that_is_not_there_too_small_or_another_than_before(tmp_path):
     assert one.state == "wrong" and "others than before" in one.found
 
 
-def test_no_key_for_wandb(tmp_path, monkeypatch):
+def test_a_missing_wandb_key_is_reported(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NETRC", raising=False)

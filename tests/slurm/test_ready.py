@@ -25,14 +25,14 @@ def handed_out(ready: Ready) -> list[str]:
     return out
 
 
-def test_what_needs_one_that_failed_is_not_to_come(tmp_path):
+def test_tasks_that_need_a_failed_one_are_dropped(tmp_path):
     ready = Ready(Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,))))
     assert handed_out(ready) == ["dense-seed0"]
     ready.end("dense-seed0", Failure("dense-seed0", "diverged"))
     assert handed_out(ready) == [] and not ready.waiting
 
 
-def test_where_a_point_cannot_be_had_what_starts_from_others_goes_on(tmp_path):
+def test_if_a_point_is_unavailable_trainings_from_other_points_continue(tmp_path):
     """The dense run is done, without the weights of 2ep, and trained again it would be another one."""
     home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,)))
     synthetic.finish(home, "dense-seed0", 0.9)
@@ -111,7 +111,7 @@ def test_a_failed_dense_run_takes_what_needs_it_out_of_the_count(tmp_path):
     assert (ready.epochs, ready.trained) == (17.0, 2.0)  # one epoch of four, and its start
 
 
-def test_a_mask_that_cuts_the_network_through_is_no_training_done(tmp_path):
+def test_a_skipped_training_does_not_count_as_trained(tmp_path):
     home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5, 0.9), rewind=synthetic.points(0)))
     synthetic.finish(home, "dense-seed0", 0.9)
     synthetic.write_snapshot(home, synthetic.network().initial(0), None)
@@ -144,7 +144,7 @@ def test_a_damaged_file_of_one_training_is_not_the_end_of_the_others(tmp_path):
     assert Ready(home).trained == 0.0
 
 
-def test_who_has_a_training_is_said_once_however_often_it_is_asked_for(tmp_path, capsys):
+def test_a_training_that_another_process_has_is_reported_once(tmp_path, capsys):
     ready = Ready(Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,))))
     for _ in range(3):
         ready.again("dense-seed0", "dense-seed0-1a: process 7 on node03 trains it since 2026-01-01 12:00:00")

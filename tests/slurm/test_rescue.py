@@ -35,7 +35,7 @@ def kill_all(number: str) -> int:
     return killed
 
 
-def test_a_lost_cell_comes_back_as_often_as_it_may_and_a_cancelled_one_does_not(slurm, tmp_path):
+def test_a_lost_training_is_resubmitted_up_to_the_limit_and_a_cancelled_one_is_not(slurm, tmp_path):
     file, home = sleeping_sweep(tmp_path, 0.5)
     lost, cancelled, *others = synthetic.tickets(home)
     sleep_for(home, 1000.0, lost, cancelled)  # as long as this test may take
@@ -74,7 +74,7 @@ def standing(home, monkeypatch, **seen: str) -> None:
     monkeypatch.setattr(queue, "ask", lambda numbers, listed: {n: ended[n] for n in numbers})
 
 
-def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with_it(tmp_path, monkeypatch):
+def test_tickets_that_ended_because_their_dense_run_was_lost_are_resubmitted_with_it(tmp_path, monkeypatch):
     """A real cluster would take long to get there: one of two dense runs is lost, and its tickets find nothing."""
     home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 1), quantiles=(0.5,), rewind=synthetic.points(0, 2)))
     synthetic.finish(home, "dense-seed0", 0.5)
@@ -87,7 +87,7 @@ def test_what_failed_or_was_cancelled_for_want_of_something_lost_comes_back_with
     assert rescue.lost_of(home) == {"dense-seed1", "ticket-q0.5-k0-seed1", "ticket-q0.5-k2ep-seed1"}
 
 
-def test_cells_that_waited_for_lost_masks_come_back_unless_the_masks_are_there(tmp_path, monkeypatch):
+def test_tickets_that_waited_for_lost_masks_are_resubmitted_unless_the_masks_exist(tmp_path, monkeypatch):
     home = Home(tmp_path / "small", synthetic.experiment(quantiles=(0.5,), rewind=synthetic.points(0, 2)))
     synthetic.finish(home, "dense-seed0", 0.5)
     both = ("ticket-q0.5-k0-seed0", "ticket-q0.5-k2ep-seed0")

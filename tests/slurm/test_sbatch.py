@@ -158,7 +158,7 @@ def test_partition_account_qos_and_further_options_are_asked_for_everywhere(part
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_not_chosen_is_not_asked_for(part):
+def test_options_that_are_not_set_are_not_in_the_script(part):
     text = script(part, asking(Cluster()))
     assert [option(text, name) for name in ("partition", "account", "qos", "time")] == [None] * 4
 
@@ -265,7 +265,7 @@ def test_a_log_is_named_by_the_cell_so_that_every_job_of_it_appends_to_the_same(
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_requeued_job_goes_on_in_its_log(part):
+def test_a_requeued_job_appends_to_its_log(part):
     assert {"--requeue", "--open-mode=append"} <= set(options(script(part, asking())))
 
 
@@ -342,7 +342,7 @@ def rounds(count: int, seeds: tuple[int, ...]):
     return out
 
 
-def test_of_a_chain_of_rounds_each_element_waits_for_its_own_forerunner():
+def test_in_a_chain_of_rounds_each_element_waits_for_its_own_predecessor():
     jobs = sbatch.chain(asking(seeds=(0, 1, 2)), FOLDER, rounds(3, (0, 1, 2)))
     assert [(job.name, job.waits) for job in jobs] == [
         ("dense", ()),

@@ -108,7 +108,7 @@ def test_submitting_again_submits_only_what_is_neither_done_nor_in_the_queue(slu
     assert "nothing to submit" in submit(file, home).stdout
 
 
-def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(slurm, tmp_path):
+def test_a_failed_dense_run_is_resubmitted_by_retry_and_not_by_rescue(slurm, tmp_path):
     """The rest of a sweep that was too large must not begin a failed dense run over and over."""
     file, home = sleeping_sweep(tmp_path, 0.1)
     (synthetic.dense(home) / "result.json").unlink()
@@ -122,7 +122,7 @@ def test_cells_of_a_dense_run_that_failed_are_not_submitted_again_by_themselves(
     assert "dense, 1 tasks" in lottery("retry", home.root, "--failed").stdout
 
 
-def test_a_cancelled_cell_is_said_to_be_and_retried_alone(slurm, tmp_path):
+def test_a_cancelled_training_is_reported_as_such_and_retried_alone(slurm, tmp_path):
     file, home = sleeping_sweep(tmp_path, 0.1)
     names = synthetic.tickets(home)
     sleep_for(home, 1000.0, *names[:2])  # as long as this test may take

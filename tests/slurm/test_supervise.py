@@ -112,7 +112,7 @@ def test_refused_for_good_it_gives_up_with_a_line(cluster, tmp_path):
     assert said.strip().endswith("job 17_3: SLURM refuses another turn; lottery retry submits it again")
 
 
-def test_outside_a_job_nobody_is_asked(cluster, tmp_path):
+def test_outside_a_job_slurm_is_not_asked(cluster, tmp_path):
     lone = {name: value for name, value in cluster.items() if not name.startswith("SLURM_")}
     assert supervised("kill -9 $$", lone).wait(300) == 137 and asked(tmp_path) == []
 

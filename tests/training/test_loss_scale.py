@@ -13,7 +13,7 @@ from tests.trainings import assert_equal_bits, epoch, start_at, trained
 pytestmark = pytest.mark.tensorflow
 
 
-def test_halved_on_overflow_and_doubled_after_a_while_up_to_where_it_began():
+def test_the_scale_is_halved_on_overflow_and_doubled_later_up_to_its_start():
     from sweep.training.loss_scale import LARGEST, RISE_AFTER, adapted
 
     pairs = [([1024.0, 5.0], False), ([512.0, RISE_AFTER - 1], True), ([512.0, 7.0], True), ([LARGEST, 9999.0], True)]

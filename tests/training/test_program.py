@@ -12,7 +12,7 @@ from tests.trainings import epoch, start_at, trained
 pytestmark = pytest.mark.tensorflow
 
 
-def test_the_next_cell_is_loaded_and_not_compiled_again(program):
+def test_the_next_training_is_loaded_and_not_compiled_again(program):
     run = program(tiny())
     ends = []
     for mask_seed in (1, 1, 2, 1):

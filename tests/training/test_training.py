@@ -154,7 +154,7 @@ def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp
     assert_equal_bits(run.weights(), weights)
 
 
-def test_a_checkpoint_is_not_gone_on_with_on_other_images(program, tmp_path):
+def test_a_checkpoint_is_not_continued_on_other_images(program, tmp_path):
     run = program(tiny())
     trained(run, dataclasses.replace(start_at(run), data="111"), tmp_path)
     with pytest.raises(Refused, match=r"checkpoint.h5: begun on other images \(fingerprint 111, these have 222\)"):

@@ -69,7 +69,7 @@ def test_a_chain_of_rounds_without_its_weights_goes_on(tiny_file, tmp_path):
     assert csv_of(tmp_path / "record") == csv_of(tmp_path / "whole")
 
 
-def test_what_reads_nothing_of_lost_weights_is_trained_though_they_cannot_be_had_again(tiny_file, record):
+def test_a_training_that_needs_no_lost_weights_is_done_even_if_they_cannot_be_restored(tiny_file, record):
     """Its mask is on record, and it starts from a seed."""
     (dense,) = trainings(record, "dense-*")
     lines = [json.loads(line) for line in (dense / "metrics.jsonl").read_text().splitlines()]
