@@ -88,7 +88,7 @@ class Ready:
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
     def end(self, task: str, failure: Failure | None, seconds: float = 0.0) -> None:
-        """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that need it."""
+        """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that wait for it."""
         name = self.home.training(task).name
         skipped = self._skipped(name)
         if failure or skipped:  # the rest of its epochs will not be trained

@@ -18,9 +18,9 @@ from models import Network
 from models.outline import Layer
 from sweep.devices import Devices
 
-# Reads and writes of a convolution's output. Forward: written, read by batch norm (2). Backward: the gradient of the
+# Reads and writes of a convolution's output. Forward: written, and read by batch norm. Backward: the gradient of the
 # normalised output is written; it and the output are read for batch norm's sums and again for the output's gradient,
-# which is written and read by the products with weights and with input; the input is read for the latter (8).
+# which is written and read by the products with weights and with input; the input is read for the latter.
 PASSES = 10
 # With many more outputs than inputs, batch norm is computed from the inputs' moments: the output is written and read;
 # its gradient is written, and read by both products; the output is read for the activation's gradient.

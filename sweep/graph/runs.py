@@ -93,7 +93,7 @@ class Runs:
                           "there; put that one back, or lottery tidy --replaced --delete and run again")  # fmt: skip
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """Return the runs in result.json of a training, or None if it is not done."""
+        """Return the content of result.json of a training, or None if it is not done."""
         if name not in self._records:
             self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
         return self._records[name]

@@ -29,7 +29,7 @@ def _output_pixels(network: Network) -> np.ndarray:
 
 
 def stored_bytes(mask: np.ndarray | None, network: Network) -> int:
-    """Return the bytes of a network as float32: kept weights, all never pruned, and a mask of one bit per weight."""
+    """Return the bytes of float32 weights: kept and never pruned ones, and with a mask one bit per prunable weight."""
     if mask is None:
         return 4 * network.parameters
     return 4 * (network.parameters - mask.size + int(mask.sum())) + -(-mask.size // 8)

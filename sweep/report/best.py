@@ -29,8 +29,8 @@ def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGI
     """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
 
     With one seed, a ticket within the margin counts as not worse. Of equally sparse tickets, take the most accurate in
-    the mean over seeds; of its seeds, the one with the highest validation accuracy, or the first without validation
-    images. Test images decide nothing here.
+    the mean over seeds; of its seeds, the one with the highest validation accuracy or, without validation images, the
+    first, so that test images do not choose the seed.
     """
     not_worse = [one for one in verdicts if one.outcome in NOT_WORSE or _within(one, margin)]
     winning = [one for one in not_worse if one.outcome == "winning"]

@@ -121,7 +121,7 @@ def beaten(found: Sequence[Verdict]) -> str:
 
 
 def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
-    """Return a sentence: the gain of the latest rewind point over the earliest, at the sparsest level that has both."""
+    """Return a sentence: the gain over the earliest rewind point at the latest one with most seeds, sparsest level."""
     tickets = [row for row in rows if row.kind == "ticket"]
     levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1
