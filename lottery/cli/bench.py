@@ -94,7 +94,7 @@ def scaling(
     batch: Annotated[int, Parameter(help="Images per step on one device")] = 64,
     precision: Annotated[Precision, Parameter(help="Precision of the arithmetic")] = "float32",
     data: Annotated[str, Parameter(help="Folder of class folders to read images from; empty: synthetic ones")] = "",
-    link: Annotated[tuple[float, ...], several("Links between nodes, in Gb/s: what they would add to a step")] = (),
+    link: Annotated[tuple[float, ...], several("Links between nodes in Gb/s: show what each would add to a step")] = (),
     rounds: Rounds = 10,
     steps: Steps = 5,
     devices: Devices = 0,
@@ -102,7 +102,7 @@ def scaling(
 ) -> int:
     """Measure 1, 2, 4, … and all devices: efficiency, the share of summing gradients, the wait for data.
 
-    More devices than there are become logical ones of the first: a check that it works, not of speed.
+    If there are fewer devices, the first is split into logical ones: a test that it works, not of speed.
     Example: lottery bench scaling --devices 4 --link 0.1 1 100
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)

@@ -108,7 +108,7 @@ def export(
     experiment: ExperimentName,
     *words: Words,
     to: Annotated[Path, Parameter(help="x.keras, x.tflite, x.onnx, x.npz, or a folder (SavedModel)")],
-    precision: Annotated[Literal["float32", "float16", "int8"], Parameter(help="Type in a .tflite file")] = "float32",
+    precision: Annotated[Literal["float32", "float16", "int8"], Parameter(help="Precision in .tflite")] = "float32",
     logits: Annotated[bool, Parameter(help="Logits instead of probabilities")] = False,
     preprocessing: Annotated[bool, Parameter(help="Take uint8 images; else normalised float32 images")] = True,
     results: Results = RESULTS,

@@ -28,10 +28,10 @@ class Scaling:
     images_per_second: float
     epoch_seconds: float  # time of an epoch of this data set
     efficiency: float  # images/s ÷ (devices × images/s of one)
-    all_reduce_bytes: int  # that every device contributes to the sum
-    all_reduce_ms: float  # the sum over devices, by itself
-    all_reduce_share: float  # of a step, if nothing hides it
-    data_wait_share: float  # of the time, spent waiting for images
+    all_reduce_bytes: int  # bytes that every device contributes to the sum
+    all_reduce_ms: float  # the sum over devices, measured alone
+    all_reduce_share: float  # share of a step, if nothing overlaps with it
+    data_wait_share: float  # share of time spent waiting for images
 
 
 def scale(experiment: Experiment, devices: Devices, rounds: int, steps: int, quiet: bool = False) -> list[Scaling]:

@@ -30,7 +30,7 @@ NUMBERS = ("training", "test", "validation", "run", "epochs", "threshold", "dens
 
 @dataclass(frozen=True)
 class Recorded:
-    """How much a record has, of how many trainings also the weights, and its size in bytes."""
+    """The number of trainings, of masks and of trainings with weights in a record, and its size in bytes."""
 
     trainings: int
     masks: int
