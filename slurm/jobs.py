@@ -22,6 +22,8 @@ from sweep.graph.state import missing
 
 @dataclass(frozen=True)
 class Submitted:
+    """A submitted job, as a line of slurm/jobs.jsonl."""
+
     id: str
     experiment: str
     part: str  # dense, cells, …, masks, report, rest or tune

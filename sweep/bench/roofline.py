@@ -58,6 +58,7 @@ def _passes(layer: Layer) -> int:
 
 
 def measured(devices: Devices, precision: str) -> Rates:
+    """Return the rates of the first device: of a large matrix product in this precision, and of a large copy."""
     side, length = (8192, 1 << 28) if devices.kind == "GPU" else (512, 1 << 22)
     with tf.device(f"/{devices.kind}:0"):
         matrix = tf.cast(tf.random.stateless_normal((side, side), (1, 2)), precision)

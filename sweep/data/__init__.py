@@ -61,6 +61,8 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Dataset:
+    """A data set: three splits, and how its pixels are normalised."""
+
     name: str
     classes: int
     image_size: int

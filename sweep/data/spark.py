@@ -17,6 +17,7 @@ from sweep.errors import Refused
 
 
 def prepare(found: Listing, prepared: Prepared, options: Options, jobs: int) -> None:
+    """Write the shards that are missing as tasks of Spark, `jobs` at a time in local mode."""
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

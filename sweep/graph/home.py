@@ -195,6 +195,7 @@ def kept_steps(folder: Path) -> list[int]:
 
 
 def steps_per_epoch(folder: Path) -> int:
+    """Return the steps per epoch of the finished training in `folder`; raise Refused if it is not done."""
     result = files.read_json_if_there(folder / "result.json", RESULT)
     if result is None:
         raise Refused(f"{folder.name}: it is not done, so how many steps its epochs have is not known; lottery sweep "

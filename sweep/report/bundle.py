@@ -16,6 +16,7 @@ from sweep import files
 
 
 def bundle() -> str:
+    """Return the script, from the user's cache if it is there undamaged."""
     import vl_convert
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lottery-sweep"

@@ -39,6 +39,7 @@ class Group:
 
 
 def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
+    """Return the overlap of every two masks with the same number of weights and the same density."""
     there = [(mask, found_in(home, mask)) for mask in masks]
     return [
         Pair(

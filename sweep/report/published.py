@@ -54,6 +54,7 @@ def published(experiment: Experiment) -> list[Published]:
 
 
 def source(experiment: Experiment) -> str:
+    """Return the citation of the published curves, with differences between their code and ours."""
     figures = f"{_schedule(experiment)} pruning, median and range of three trials"
     momentum = experiment.recipe.norm_momentum
     averages = f", and averages batch norm's statistics with {NORM_MOMENTUM}" if momentum != NORM_MOMENTUM else ""

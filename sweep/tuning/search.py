@@ -38,6 +38,8 @@ DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
 
 @dataclass(frozen=True)
 class Search:
+    """A search in the format of wandb's sweeps: method, metric and the parameters to vary."""
+
     content: dict[str, Any]  # the file, in the format of wandb's sweeps
 
     @property
