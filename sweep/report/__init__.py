@@ -22,7 +22,7 @@ def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
 
 
 def write_findings(home: Home, found: Findings, folder: Path | None = None) -> list[Path]:
-    """Write the report of what was found, in its own folder or another; return its paths, the page first."""
+    """Write the report of the findings to its folder or another one; return its paths, the page first."""
     from altair.utils.schemapi import debug_mode
 
     folder = folder or home.report
