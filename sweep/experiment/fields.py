@@ -85,7 +85,9 @@ class Recipe(Section):
     momentum: Number = given(0.9, "momentum of SGD", ge=0, lt=1)
     nesterov: bool = given(False, "Nesterov momentum in SGD", strict=True)
     weight_decay: Number = given(0.0, "on kernels only; L2 in SGD, decoupled in AdamW", ge=0)
-    schedule: Literal["constant", "step", "cosine", "exponential", "one_cycle"] = given("cosine", "learning rate")
+    schedule: Literal["constant", "step", "cosine", "linear", "exponential", "one_cycle"] = given(
+        "cosine", "learning rate"
+    )
     warmup_epochs: Number = given(0.0, "epochs in which the rate rises linearly from 0", ge=0)
     milestones: tuple[Whole, ...] = given((), "step schedule: epochs after which the rate is multiplied by `gamma`")
     gamma: Number = given(0.1, "step schedule: factor at every milestone", gt=0, le=1)
@@ -93,8 +95,14 @@ class Recipe(Section):
     label_smoothing: Number = given(0.0, "share of the target spread over all classes; 0 = off", ge=0, lt=1)
     clip_norm: Number = given(0.0, "largest norm of the gradient of the kept weights; 0 = off", ge=0)
     ema: Number = given(0.0, "decay of the moving average of weights, which is evaluated; 0 = off", ge=0, lt=1)
+    ema_unbiased: bool = given(
+        False, "the average forgets initial weights: decay at most t / (t + 1) in step t", strict=True
+    )
     mixup: Number = given(0.0, "alpha of mixup's Beta distribution; 0 = off", ge=0)
     cutmix: Number = given(0.0, "alpha of CutMix's Beta distribution; 0 = off", ge=0)
+    cutmix_share: Number = given(0.5, "of mixed steps that get CutMix where mixup is on too", ge=0, le=1)
+    mixing_share: Number = given(1.0, "of steps that are mixed; the others train on images as they are", ge=0, le=1)
+    erasing: Number = given(0.0, "share of images of which a random rectangle is erased; 0 = off", ge=0, le=1)
     first_size: Whole = given(0, "progressive resizing: pixels of the first epoch; 0 = off", ge=0, le=4096)
     full_size_epoch: Whole = given(0, "progressive resizing: first epoch at full size", ge=0)
     stop_at: Number = given(0.0, "end when validation accuracy reaches this; 0 = off", ge=0, le=1)

@@ -56,7 +56,7 @@ def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rat
     return _moved(weights, tuple(move), rate), [mean, square]
 
 
-def averaged(average: Tensor, weights: Tensor, decay: float) -> Tensor:
+def averaged(average: Tensor, weights: Tensor, decay: Tensor) -> Tensor:
     """Return the exponential moving average of the weights: decay · average + (1 − decay) · weights."""
     return decay * average + (1 - decay) * weights
 

@@ -89,6 +89,11 @@ def _cosine(recipe: Recipe, at: Array) -> Array:
     return 0.5 * (1.0 + np.cos(np.pi * done))
 
 
+def _linear(recipe: Recipe, at: Array) -> Array:
+    """Return 1 − t, t from 0 after the warm-up to 1 at the end."""
+    return np.clip((recipe.epochs - at) / (recipe.epochs - recipe.warmup_epochs), 0.0, 1.0)
+
+
 def _exponential(recipe: Recipe, at: Array) -> Array:
     """Return decayⁿ, n the number of whole epochs so far."""
     return np.power(recipe.decay, np.floor(at))
@@ -106,6 +111,7 @@ SCHEDULES = {
     "constant": _constant,
     "step": _step,
     "cosine": _cosine,
+    "linear": _linear,
     "exponential": _exponential,
     "one_cycle": _one_cycle,
 }
@@ -116,11 +122,14 @@ def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
     shares = np.ones((steps, 2), np.float32)
     if recipe.mixup or recipe.cutmix:
         stream = np.random.Generator(np.random.Philox([seed, epoch, 1]))
-        coin = stream.random(steps) < 0.5 if recipe.mixup and recipe.cutmix else np.full(steps, recipe.mixup > 0)
+        both = recipe.mixup and recipe.cutmix
+        coin = stream.random(steps) < 1 - recipe.cutmix_share if both else np.full(steps, recipe.mixup > 0)
         drawn = stream.beta(recipe.mixup or 1.0, recipe.mixup or 1.0, steps)
         shares[:, 0] = np.where(coin, drawn, 1.0)
         drawn = stream.beta(recipe.cutmix or 1.0, recipe.cutmix or 1.0, steps)
         shares[:, 1] = np.where(coin, 1.0, drawn)
+        if recipe.mixing_share < 1:
+            shares[stream.random(steps) >= recipe.mixing_share] = 1.0
     return shares
 
 

@@ -50,6 +50,9 @@ class Step:
         images = self._augmented(images, share, seed)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
+        if recipe.erasing:
+            draws = [self._draw(share, seed, purpose, 0, 1 << 16) for purpose in range(5, 10)]
+            images = augment.erased(images, recipe.erasing, *(tf.cast(draw, tf.float32) / (1 << 16) for draw in draws))
         classes = self.dataset.classes
         targets = tf.one_hot(labels, classes)
         if recipe.mixup:
@@ -73,13 +76,17 @@ class Step:
         return tf.concat([kernels, others, statistics / self.replicas, sums], 0)
 
     def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
-        draw = partial(augment.uniform, seed, batch=self.recipe.batch, share=(share, self.replicas))
+        draw = partial(self._draw, share, seed)
         if self.data.pad:
             offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
             images = augment.cropped(images, self.data.pad, *offsets)
         if self.data.flip:
             images = augment.flipped(images, draw(3, low=0, high=2))
         return images
+
+    def _draw(self, share: Tensor, seed: Tensor, purpose: int, low: int, high: int) -> Tensor:
+        """Return a random integer in [low, high) for each image of the replica."""
+        return augment.uniform(seed, purpose, self.recipe.batch, (share, self.replicas), low, high)
 
     def updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
         """Return the state after one step, from the vector of `gradients` summed over all replicas."""
@@ -99,7 +106,8 @@ class Step:
         )
         new = {"kernels": moved[0], "others": moved[1], "statistics": statistics}
         if recipe.ema:
-            new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, recipe.ema) for name, value in new.items()}
+            decay = tf.minimum(recipe.ema, (taken - 1) / taken) if recipe.ema_unbiased else recipe.ema
+            new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, decay) for name, value in new.items()}
         for i, slot in enumerate(slots):
             new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
         new["taken"] = taken

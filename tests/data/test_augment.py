@@ -85,6 +85,20 @@ def test_cutmix_replaces_a_box_and_weighs_targets_by_its_area(share):
     assert len(rows) == 0 or len(rows) == rows[-1] - rows[0] + 1  # one box
 
 
+def test_erasing_takes_a_rectangle_of_the_area_and_shape_drawn_from_chosen_images_only():
+    """By numpy, pixel by pixel: 100 images of 20 × 20."""
+    numbers = np.random.default_rng(0).random((5, 100), np.float32)
+    out = augment.erased(tf.ones((100, 20, 20, 2)), 0.4, *map(tf.constant, numbers)).numpy()
+    for image, (chance, area, shape, top, left) in zip(out, numbers.T, strict=True):
+        wanted = np.ones((20, 20))
+        share, ratio = 0.02 + 0.31 * area, 0.3 ** (1 - 2 * shape)
+        height, width = (min(20, round(20 * side**0.5)) for side in (share * ratio, share / ratio))
+        if chance < 0.4:
+            y, x = int(top * (21 - height)), int(left * (21 - width))
+            wanted[y : y + height, x : x + width] = 0
+        np.testing.assert_array_equal(image, np.stack([wanted, wanted], -1))
+
+
 def test_resizing_to_the_same_size_changes_nothing_and_keeps_the_type():
     images = tf.cast(tf.constant(ramp()), tf.bfloat16)
     assert augment.resized(images, 4) is images

@@ -34,6 +34,7 @@ SCHEDULES = {
         [1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25],
     ),
     "cosine": ({"schedule": "cosine", "epochs": 2}, [1, 0.5 + math.sqrt(0.5) / 2, 0.5, 0.5 - math.sqrt(0.5) / 2]),
+    "linear": ({"schedule": "linear", "epochs": 3, "warmup_epochs": 1}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
     "exponential": ({"schedule": "exponential", "epochs": 3, "decay": 0.5}, [1, 1, 0.5, 0.5, 0.25, 0.25]),
     # ten half epochs: up through 0, 1/3 and 2/3 of the rise, down through 0, 1/7, … of the fall
     "one_cycle": (
@@ -197,6 +198,14 @@ def test_with_both_a_coin_gives_each_step_exactly_one():
     mixup, cutmix = shares(1.0, 1.0)
     assert np.all((mixup < 1) != (cutmix < 1))
     assert (mixup < 1).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_of_mixed_steps_a_share_gets_cutmix_and_of_all_steps_a_share_is_mixed():
+    recipe = Recipe(mixup=0.2, cutmix=1.0, cutmix_share=0.3, mixing_share=0.8)
+    mixup, cutmix = recipes.mixing(recipe, seed=0, epoch=0, steps=4000).T
+    assert ((mixup < 1) | (cutmix < 1)).mean() == pytest.approx(0.8, abs=0.03)
+    assert (cutmix < 1).mean() == pytest.approx(0.8 * 0.3, abs=0.03)
+    assert not ((mixup < 1) & (cutmix < 1)).any()
 
 
 def test_a_small_alpha_mixes_little_and_a_large_one_about_half():

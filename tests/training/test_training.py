@@ -319,6 +319,29 @@ def test_the_average_is_evaluated_and_kept_as_final(program):
     np.testing.assert_allclose(run.evaluation.weights().kernels, expected, rtol=1e-5, atol=1e-7)
 
 
+def test_an_average_without_bias_is_the_mean_of_the_weights_so_far_until_its_decay_is_reached(program):
+    run, total = program(tiny(ema=0.6, ema_unbiased=True)), 0.0
+    run.load(run.network.initial(0))
+    for step in range(2):  # decays 0 and 1/2: the plain mean of both, without the initial weights
+        run.run(epoch(run), step, step + 1)
+        total = total + run.weights().kernels
+    np.testing.assert_allclose(run.evaluation.weights().kernels, total / 2, rtol=1e-5, atol=1e-7)
+    before = run.evaluation.weights().kernels
+    run.run(epoch(run), 2, 3)  # 2/3 would be more than the 0.6 asked for
+    expected = 0.6 * before + 0.4 * run.weights().kernels
+    np.testing.assert_allclose(run.evaluation.weights().kernels, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_erased_images_train_otherwise(program):
+    ends = []
+    for share in (0.0, 0.5):
+        run = program(tiny(erasing=share))
+        run.load(run.network.initial(0))
+        run.run(epoch(run), 0, 2)
+        ends.append(run.weights().kernels)
+    assert not np.array_equal(*ends)
+
+
 def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
     run = program(tiny())
     trained(run, start_at(run), tmp_path)
