@@ -272,13 +272,13 @@ def test_what_was_tracked_offline_is_brought_up_once_and_in_order(server, tmp_pa
     id_ = tracking.id_of(folder)
     assert "2 offline runs" in lottery("wandb", "sync", home.root).stdout
     assert [row["epoch"] for row in server.runs[id_]["history"]] == [1, 2, 3, 4]
-    assert "nothing to bring up" in lottery("wandb", "sync", home.root).stdout
+    assert "nothing to upload" in lottery("wandb", "sync", home.root).stdout
     assert len(server.runs[id_]["history"]) == 4
 
 
 def test_sync_without_offline_runs_says_so(tmp_path):
     (tmp_path / "experiment.yaml").write_text(experiment_file.record(synthetic.experiment()))
-    assert "nothing to bring up" in lottery("wandb", "sync", tmp_path).stdout
+    assert "nothing to upload" in lottery("wandb", "sync", tmp_path).stdout
 
 
 def test_weights_that_cannot_be_logged_do_not_fail_the_dense_run(tmp_path, capsys):
