@@ -32,8 +32,8 @@ def clipped(gradients: Pair, norm: float) -> Pair:
 
 
 def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
-    """Momentum, L2 decay of the kernels as part of the gradient."""
-    gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
+    """Momentum, L2 decay as part of the gradient."""
+    gradients = _decayed(recipe, gradients, weights)
     velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
     if recipe.nesterov:
         move = tuple(g + recipe.momentum * v for v, g in zip(velocity, gradients, strict=True))
@@ -43,19 +43,24 @@ def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate:
 
 
 def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
-    """Loshchilov and Hutter 2019: decay of the kernels beside the gradient. `count` = steps taken, from 1."""
+    """Loshchilov and Hutter 2019: decay beside the gradient. `count` = steps taken, from 1."""
     first, second = 0.9, 0.999
     mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))
     square = tuple(second * v + (1 - second) * g * g for v, g in zip(slots[1], gradients, strict=True))
     fix_mean, fix_square = 1 - first**count, 1 - second**count
-    move = [(m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True)]
-    move[0] += recipe.weight_decay * weights[0]
-    return _moved(weights, tuple(move), rate), [mean, square]
+    move = tuple((m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True))
+    return _moved(weights, _decayed(recipe, move, weights), rate), [mean, square]
 
 
 def averaged(average: Tensor, weights: Tensor, decay: float) -> Tensor:
     """Exponential moving average of the weights."""
     return decay * average + (1 - decay) * weights
+
+
+def _decayed(recipe: Recipe, move: Pair, weights: Pair) -> Pair:
+    """Return `move` with weight decay added: of the kernels, and where the recipe says so of all that is trained."""
+    kernels = move[0] + recipe.weight_decay * weights[0]
+    return kernels, move[1] + recipe.weight_decay * weights[1] if recipe.decayed == "all" else move[1]
 
 
 def _moved(weights: Pair, move: Any, rate: Tensor) -> Pair:

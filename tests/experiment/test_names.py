@@ -62,6 +62,7 @@ DEFAULTS = {
         "momentum": 0.9,
         "nesterov": False,
         "weight_decay": 0.0,
+        "decayed": "kernels",
         "schedule": "cosine",
         "warmup_epochs": 0.0,
         "milestones": (),
