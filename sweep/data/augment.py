@@ -14,7 +14,9 @@ Tensor = Any
 
 
 def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...], dtype: Any) -> Tensor:
-    """Pixels 0…255 → zero mean, unit deviation per channel."""
+    """Pixels 0…255 → zero mean, unit deviation per channel; without a mean, of each image by itself."""
+    if not mean:
+        return tf.cast(tf.image.per_image_standardization(images), dtype)
     scale = [1.0 / (255.0 * d) for d in deviation]
     shift = [-m / d for m, d in zip(mean, deviation, strict=True)]
     return tf.cast(tf.cast(images, tf.float32) * scale + shift, dtype)

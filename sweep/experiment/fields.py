@@ -67,6 +67,7 @@ class Data(Section):
     crop: Literal["auto", "padded", "resized"] = given("auto", "auto: resized (at random) for own images, else padded")
     pad: Whole = given(0, "random crop out of the image padded by so many pixels", ge=0, le=1024)
     flip: bool = given(False, "left-right, half of the time", strict=True)
+    normalised: Literal["channels", "image"] = given("channels", "over the training images; image: each by itself")
     classes: Whole = given(0, "of synthetic data", ge=0, le=100_000)
     images: Whole = given(0, "of synthetic data, training and test each", ge=0)
 

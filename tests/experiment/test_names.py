@@ -49,6 +49,7 @@ DEFAULTS = {
         "crop": "auto",
         "pad": 0,
         "flip": False,
+        "normalised": "channels",
         "classes": 0,
         "images": 0,
     },
