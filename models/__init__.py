@@ -8,6 +8,7 @@ from typing import Any
 
 from models.mobilenet_v2 import mobilenet_v2
 from models.network import Network, Weights, outline
+from models.outline import Initializer
 from models.resnet import resnet
 from models.resnet_imagenet import resnet_imagenet
 from models.vgg import vgg
@@ -28,12 +29,14 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def build(name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0) -> Network:
-    """The network `name`, `width` times as many channels as published."""
+def build(
+    name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0, initializer: Initializer = "he"
+) -> Network:
+    """The network `name`, `width` times as many channels as published; `initializer` is that of its kernels."""
     if name not in NETWORKS:
         raise ValueError(f"no network named {name!r}; there are {', '.join(NETWORKS)}")
     architecture = partial(NETWORKS[name], classes=classes, width=width)
-    return outline(name, architecture, image_size, channels, classes)
+    return outline(name, architecture, image_size, channels, classes, initializer)
 
 
-__all__ = ["NETWORKS", "Network", "Weights", "build"]
+__all__ = ["NETWORKS", "Initializer", "Network", "Weights", "build"]

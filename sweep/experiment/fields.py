@@ -12,7 +12,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from models import NETWORKS
+from models import NETWORKS, Initializer
 from sweep.experiment.controls import CONTROLS
 from sweep.experiment.forms import ONCE, SOME, Count, Form, Line, Memory, Name, Number, Site, Switch, Time, Whole, among
 from sweep.experiment.method import Method, Methods
@@ -43,6 +43,7 @@ class Model(Section):
 
     name: Annotated[str, among(NETWORKS)] = given("mobilenet_v2", "architecture of the network")
     width: Number = given(1.0, "times the published number of channels", gt=0, le=16)
+    initializer: Initializer = given("he", "variance 2/fan-in; lecun: 1/fan-in, truncated, the classifier's 0.0001")
     weights: Line = circumstance(
         "", "to start from: a .h5, .npz or .keras file, or a training of these results; empty = random"
     )

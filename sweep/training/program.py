@@ -41,6 +41,7 @@ class Program:
             channels=dataset.channels,
             classes=dataset.classes,
             width=asked.model.width,
+            initializer=asked.model.initializer,
         )
         self.use_mask = use_mask
         self.groups = groups_of(self.recipe, devices.replicas)

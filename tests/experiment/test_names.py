@@ -39,7 +39,7 @@ PUBLISHED = {
 # Nor do these: a hash covers only what differs from its default, so another default would change in silence what a
 # published experiment computes. New fields are added here with the value that changes nothing.
 DEFAULTS = {
-    "model": {"name": "mobilenet_v2", "width": 1.0},
+    "model": {"name": "mobilenet_v2", "width": 1.0, "initializer": "he"},
     "data": {
         "name": "cifar10",
         "listing": "",
@@ -173,6 +173,9 @@ OTHER = [
     "recipe.nesterov=true",
     "recipe.precision=bfloat16",
     "model.width=0.5",
+    "model.initializer=lecun",
+    "data.normalised=image",
+    "recipe.decayed=all",
     "model.name=resnet56",
     "data.validation=11",
     "prune.quantiles=[0.5]",
