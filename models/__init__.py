@@ -18,6 +18,7 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "mobilenet_v2_small": partial(mobilenet_v2, small=True),  # for images of about 32 pixels
     "resnet8": partial(resnet, depth=8),
     "resnet20": partial(resnet, depth=20),
+    "resnet20_renda": partial(resnet, depth=20, renda=True),  # as in the code of Renda et al. 2020
     "resnet56": partial(resnet, depth=56),
     "resnet18": partial(resnet_imagenet, depth=18),
     "resnet18_small": partial(resnet_imagenet, depth=18, small=True),
