@@ -79,6 +79,9 @@ class Recipe(Section):
 
     epochs: Whole = given(30, "passes over the training images", ge=1, le=10**7)
     batch: Whole = given(128, "over all replicas", ge=1, le=10**6)
+    rest: Literal["dropped", "carried"] = given(
+        "dropped", "of an epoch's images, less than a batch; carried: into the next epoch, steps are rounded up"
+    )
     norm_images: Whole = given(0, "normalised together by batch norm, and mixed; 0 = the batch, on one device", ge=0)
     optimizer: Literal["sgd", "adamw"] = given("sgd", "SGD with momentum, or AdamW")
     learning_rate: Number = given(0.1, "at its peak", gt=0)

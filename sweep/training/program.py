@@ -24,7 +24,7 @@ from sweep.graph.training import Task
 from sweep.training import loss_scale
 from sweep.training.evaluation import Evaluation, function
 from sweep.training.optimizer import SLOTS
-from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at
+from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at, steps_of
 from sweep.training.step import Step
 
 Tensor = Any
@@ -46,7 +46,7 @@ class Program:
         self.use_mask = use_mask
         self.groups = groups_of(self.recipe, devices.replicas)
         check_batch(self.recipe, len(dataset.train))
-        self.steps = len(dataset.train) // self.recipe.batch
+        self.steps = steps_of(self.recipe, len(dataset.train))
         self.scaled = loss_scale.needed(self.recipe)
         self._state = self._variables()
         evaluated = Weights(*(self._state[f"ema_{name}" if self.recipe.ema else name] for name in Weights._fields))

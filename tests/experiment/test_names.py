@@ -56,6 +56,7 @@ DEFAULTS = {
     "recipe": {
         "epochs": 30,
         "batch": 128,
+        "rest": "dropped",
         "norm_images": 0,
         "optimizer": "sgd",
         "learning_rate": 0.1,
@@ -176,6 +177,7 @@ OTHER = [
     "model.initializer=lecun",
     "data.normalised=image",
     "recipe.decayed=all",
+    "recipe.rest=carried",
     "model.name=resnet56",
     "data.validation=11",
     "prune.quantiles=[0.5]",

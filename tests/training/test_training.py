@@ -157,6 +157,17 @@ def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp
     assert_equal_bits(run.weights(), weights)
 
 
+def test_where_the_rest_of_an_epoch_is_carried_over_it_is_trained_and_counted(program, tmp_path):
+    run = program(tiny(rest="carried", batch=20, epochs=2))  # 64 images: 3.2 batches
+    trained(run, start_at(run), tmp_path / "whole")
+    assert run.steps == 4 and epoch(run).order.shape == (4, 20)
+    run.load(run.network.initial(0))
+    for number in (0, 1):
+        run.clear_sums()
+        run.run(epoch(run, number), 0, run.steps)
+        assert store.read_metrics(tmp_path / "whole")[number]["train_loss"] == pytest.approx(run.take_sums()[0] / 80)
+
+
 def test_a_checkpoint_is_not_gone_on_with_on_other_images(program, tmp_path):
     run = program(tiny())
     trained(run, dataclasses.replace(start_at(run), data="111"), tmp_path)
