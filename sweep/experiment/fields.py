@@ -88,6 +88,7 @@ class Recipe(Section):
     reference_batch: Whole = given(0, "> 0: learning_rate is for this batch and scales with `batch`", ge=0, le=10**6)
     momentum: Number = given(0.9, "of SGD", ge=0, lt=1)
     nesterov: bool = given(False, "of SGD", strict=True)
+    rewind_momentum: bool = given(False, "weights taken from a training come with its momentum; else 0", strict=True)
     weight_decay: Number = given(0.0, "L2 in SGD, decoupled in AdamW", ge=0)
     decayed: Literal["kernels", "all"] = given("kernels", "by weight_decay; all: biases and batch norm too")
     schedule: Literal["constant", "step", "cosine", "exponential", "one_cycle"] = given("cosine", "of the rate")

@@ -7,7 +7,7 @@ What a step computes stands in step.py: two pure functions with one sum over the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -100,14 +100,15 @@ class Program:
             state["mask"] = tf.Variable(tf.ones(kernels, tf.bool), trainable=False, **PER_REPLICA)
         return state
 
-    def load(self, weights: Weights, mask: np.ndarray | None = None) -> None:
-        """Set the network to `mask × weights`, with no momentum."""
+    def load(self, weights: Weights, mask: np.ndarray | None = None, memory: Mapping[str, np.ndarray] = {}) -> None:
+        """Set the network to `mask × weights`, with the momentum in `memory`, also masked, or with none."""
         if mask is not None and not self.use_mask:
             raise ValueError("this program was built without masks")
         mask = np.ones(self.network.prunable, bool) if mask is None else mask
         start = Weights(np.where(mask, weights.kernels, np.float32(0)), weights.others, weights.statistics)
         state = {name: np.zeros(v.shape, np.float32) for name, v in self._state.items() if name != "mask"}
-        state |= start._asdict()
+        state |= {**start._asdict(), **memory}
+        state |= {name: np.where(mask, state[name], np.float32(0)) for name in memory if name.endswith("_kernels")}
         if self.scaled:
             state["scale"] = np.array([loss_scale.LARGEST, 0.0], np.float32)
         if self.recipe.ema:
@@ -123,6 +124,10 @@ class Program:
     def state(self) -> dict[str, np.ndarray]:
         """Everything that training changes."""
         return {name: self._local(name) for name in self._state if name != "mask"}
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return what the optimizer remembers of earlier steps: momentum, and how many there were."""
+        return {name: self._local(name) for name in self._state if name.startswith("slot") or name == "taken"}
 
     def weights(self) -> Weights:
         """The weights as they are trained."""
