@@ -30,6 +30,8 @@ PUBLISHED = {
     "dry_run": ("dense-seed0-a77925bc41", "6b80598bcb"),
     "imagenet_mobilenet_v2": ("dense-seed0-62568233a5", "20cbeec06a"),
     "study_resnet20": ("dense-seed4-a88a3df1d4", "8a582bcec3"),
+    "renda_resnet20": ("dense-seed4-96abe9c885", "b2122c4279"),
+    "renda_fields": ("dense-seed1-f33d61861c", "9512aefa48"),
     "study_mobilenet_v2": ("dense-seed1-699c943225", "e2ce57c086"),
     "study_mobilenet_v2_confirm": ("dense-seed21-8978f16148", "d4eac0d8a1"),
     "fashion_mnist_resnet8": ("dense-seed0-f4164b4a3c", "786e6c97ea"),
