@@ -8,6 +8,7 @@ from typing import Any
 
 from models.mobilenet_v2 import mobilenet_v2
 from models.network import Network, Weights, outline
+from models.outline import Initializer
 from models.resnet import resnet
 from models.resnet_imagenet import resnet_imagenet
 from models.vgg import vgg
@@ -17,6 +18,7 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "mobilenet_v2_small": partial(mobilenet_v2, small=True),  # for images of about 32 pixels
     "resnet8": partial(resnet, depth=8),
     "resnet20": partial(resnet, depth=20),
+    "resnet20_renda": partial(resnet, depth=20, renda=True),  # as in the code of Renda et al. 2020
     "resnet56": partial(resnet, depth=56),
     "resnet18": partial(resnet_imagenet, depth=18),
     "resnet18_small": partial(resnet_imagenet, depth=18, small=True),
@@ -28,12 +30,14 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def build(name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0) -> Network:
+def build(
+    name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0, initializer: Initializer = "he"
+) -> Network:
     """Return the network `name`, with `width` times the published channels; raise ValueError if there is none."""
     if name not in NETWORKS:
         raise ValueError(f"no network named {name!r}; there are {', '.join(NETWORKS)}")
     architecture = partial(NETWORKS[name], classes=classes, width=width)
-    return outline(name, architecture, image_size, channels, classes)
+    return outline(name, architecture, image_size, channels, classes, initializer)
 
 
-__all__ = ["NETWORKS", "Network", "Weights", "build"]
+__all__ = ["NETWORKS", "Initializer", "Network", "Weights", "build"]

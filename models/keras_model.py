@@ -5,6 +5,7 @@ Layers have the names of the network's variables, which for MobileNetV2 are thos
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -50,6 +51,14 @@ class KerasLayers:
         return keras.layers.GlobalAveragePooling2D()(x)
 
 
+def _standardised(images: Any) -> Any:
+    """Return each image with mean 0 and deviation 1, as tf.image.per_image_standardization does."""
+    x, every = keras.ops.cast(images, "float32"), (1, 2, 3)
+    least = math.prod(images.shape[1:]) ** -0.5
+    deviation = keras.ops.maximum(keras.ops.std(x, every, keepdims=True), least)
+    return (x - keras.ops.mean(x, every, keepdims=True)) / deviation
+
+
 def keras_model(
     network: Network,
     weights: Weights,
@@ -59,12 +68,15 @@ def keras_model(
 ) -> keras.Model:
     """Return the network as a Keras model with the given weights; the model can be trained further.
 
-    With `scale` and `offset` (per channel) the model takes pictures as uint8 and computes scale · x + offset itself;
-    without them it takes float32 images that are normalised already. `probabilities`: softmax at the end, or logits.
+    With `scale` and `offset` (per channel) the model takes pictures as uint8 and computes scale · x + offset itself,
+    where they are empty it standardises each picture by itself; without them it takes float32 images that are
+    normalised already. `probabilities`: softmax at the end, or logits.
     """
     shape = (network.image_size, network.image_size, network.channels)
     inputs = keras.Input(shape, dtype="float32" if scale is None else "uint8", name="images")
-    x = inputs if scale is None else keras.layers.Rescaling(scale, offset, name="normalisation")(inputs)
+    x = inputs
+    if scale is not None:
+        x = keras.layers.Rescaling(scale, offset, name="normalisation")(x) if scale else _standardised(x)
     logits = network.architecture(KerasLayers(), x)
     outputs = keras.layers.Softmax(name="probabilities")(logits) if probabilities else logits
     model = keras.Model(inputs, outputs, name=network.name)

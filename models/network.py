@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.outline import Layer, Outline, Role, Variable
+from models.outline import Initializer, Layer, Outline, Role, Variable
 
 ROLES: tuple[Role, Role, Role] = ("kernel", "other", "statistic")
 
@@ -72,7 +72,8 @@ class Network:
             named[v.name] = np.full(v.shape, v.start, np.float32)
             if v.deviation:
                 stream = np.random.Generator(np.random.Philox([seed, zlib.crc32(v.name.encode())]))
-                named[v.name] = stream.normal(0.0, v.deviation, v.shape).astype(np.float32)
+                draw = truncated_normal if v.truncated else np.random.Generator.normal
+                named[v.name] = draw(stream, 0.0, v.deviation, v.shape).astype(np.float32)
         return self.flat(named)
 
     def flat(self, named: Mapping[str, np.ndarray]) -> Weights:
@@ -171,10 +172,19 @@ class Network:
         return out
 
 
+def truncated_normal(stream: np.random.Generator, mean: float, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
+    """Return numbers of a normal distribution cut off two deviations from its mean, then widened to `deviation`."""
+    drawn = stream.normal(size=shape)
+    while (far := np.abs(drawn) > 2).any():
+        drawn[far] = stream.normal(size=far.sum())
+    return mean + deviation / 0.8796256610342398 * drawn  # what cutting off leaves of a deviation of 1
+
+
 def outline(
-    name: str, architecture: Callable[[Any, Any], Any], image_size: int, channels: int, classes: int
-) -> Network:
+    name: str, architecture: Callable[[Any, Any], Any], image_size: int, channels: int, classes: int,
+    initializer: Initializer = "he",
+) -> Network:  # fmt: skip
     """Return the network that `architecture` describes for square images of this size."""
-    notes = Outline()
+    notes = Outline(initializer)
     architecture(notes, (image_size, image_size, channels))
     return Network(name, image_size, channels, classes, architecture, tuple(notes.variables), tuple(notes.layers))

@@ -13,6 +13,7 @@ from typing import Literal
 Shape = tuple[int, int, int]  # height, width, channels
 Role = Literal["kernel", "other", "statistic"]
 Activation = Literal["", "relu", "relu6"]
+Initializer = Literal["he", "lecun"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Variable:
     role: Role
     start: float = 0.0  # initial value, unless deviation > 0
     deviation: float = 0.0  # standard deviation of the normal distribution it is initialized from
+    truncated: bool = False  # that distribution is cut off two deviations from its mean, then widened to `deviation`
 
     @property
     def size(self) -> int:
@@ -52,7 +54,8 @@ class Layer:
 class Outline:
     """The interpreter of an architecture that records its variables and layers; `x` is the shape of the activations."""
 
-    def __init__(self) -> None:
+    def __init__(self, initializer: Initializer = "he") -> None:
+        self.initializer = initializer
         self.variables: list[Variable] = []
         self.layers: list[Layer] = []
 
@@ -81,7 +84,7 @@ class Outline:
 
     def dense(self, name: str, x: Shape, units: int) -> Shape:
         channels = x[2]
-        self._kernel(name, (channels, units), fan_in=channels)
+        self._kernel(name, (channels, units), fan_in=channels, classifier=True)
         self.variables.append(Variable(f"{name}/bias", (units,), "other"))
         self._cost(name, "dense", (channels, units), (1, 1, units), per_output=channels, bias=units)
         return (1, 1, units)
@@ -107,9 +110,12 @@ class Outline:
     def pool(self, x: Shape) -> Shape:
         return (1, 1, x[2])
 
-    def _kernel(self, name: str, shape: tuple[int, ...], fan_in: int) -> None:
+    def _kernel(self, name: str, shape: tuple[int, ...], fan_in: int, classifier: bool = False) -> None:
         # He et al. 2015: σ² = 2 / fan-in keeps the variance of activations the same in every layer under ReLU
-        self.variables.append(Variable(f"{name}/kernel", shape, "kernel", deviation=(2.0 / fan_in) ** 0.5))
+        deviation, truncated = (2.0 / fan_in) ** 0.5, False
+        if self.initializer == "lecun":  # σ² = 1 / fan-in, and the classifier's σ = 0.01, as in Renda et al. 2020
+            deviation, truncated = (0.01, False) if classifier else (fan_in**-0.5, True)
+        self.variables.append(Variable(f"{name}/kernel", shape, "kernel", deviation=deviation, truncated=truncated))
 
     def _cost(
         self,

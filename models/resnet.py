@@ -1,7 +1,7 @@
 """The ResNets for CIFAR (He et al. 2016, section 4.2): three stages of 16, 32, 64 channels.
 
-Where a stage changes the shape the shortcut is a 1×1 convolution with batch norm, as in the networks whose
-pruning curves are published (Renda et al. 2020).
+Where a stage changes the shape the shortcut is a 1×1 convolution with batch norm. In the networks whose pruning curves
+are published (Renda et al. 2020: `renda=True`) it is one in the first stage too, and strides pad alike on all sides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 EPSILON = 1e-5
 
 
-def resnet(net: Any, x: Any, classes: int, width: float, depth: int) -> Any:
+def resnet(net: Any, x: Any, classes: int, width: float, depth: int, renda: bool = False) -> Any:
     """Return the logits of `x`, computed by a ResNet of `depth` = 6n + 2 layers with n blocks per stage."""
     blocks = (depth - 2) // 6
     channels = round(16 * width)
@@ -20,13 +20,15 @@ def resnet(net: Any, x: Any, classes: int, width: float, depth: int) -> Any:
         filters = round(16 * 2**stage * width)
         for block in range(blocks):
             stride = 2 if stage > 0 and block == 0 else 1
-            x = _block(net, x, f"stage{stage + 1}_block{block + 1}", filters, stride, project=filters != channels)
+            project = filters != channels or (renda and block == 0)
+            x = _block(net, x, f"stage{stage + 1}_block{block + 1}", filters, stride, project, symmetric=renda)
             channels = filters
     return net.dense("classifier", net.pool(x), classes)
 
 
-def _block(net: Any, x: Any, name: str, filters: int, stride: int, project: bool) -> Any:
-    y = net.norm(f"{name}_norm1", net.convolution(f"{name}_conv1", x, filters, 3, stride), EPSILON, "relu")
+def _block(net: Any, x: Any, name: str, filters: int, stride: int, project: bool, symmetric: bool) -> Any:
+    y = net.convolution(f"{name}_conv1", x, filters, 3, stride, symmetric=symmetric)
+    y = net.norm(f"{name}_norm1", y, EPSILON, "relu")
     y = net.norm(f"{name}_norm2", net.convolution(f"{name}_conv2", y, filters, 3), EPSILON)
     if project:
         shortcut = net.convolution(f"{name}_shortcut", x, filters, 1, stride)

@@ -257,8 +257,11 @@ def _attributes(f: Any) -> dict[str, Any]:
     return {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
 
 
-def write_snapshot(path: Path, network: Network, weights: Weights, attributes: Mapping[str, Any]) -> None:
-    write_arrays(path, network.named(weights), {"network": network.name, **attributes})
+def write_snapshot(
+    path: Path, network: Network, weights: Weights, attributes: Mapping[str, Any], memory: Mapping[str, Any] = {}
+) -> None:
+    """Write weights by name and, beside them, the vectors in which an optimizer remembers earlier steps."""
+    write_arrays(path, {**network.named(weights), **memory}, {"network": network.name, **attributes})
 
 
 def read_snapshot(path: Path, network: Network) -> Weights:

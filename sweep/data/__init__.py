@@ -70,7 +70,7 @@ class Dataset:
     train: Split
     validation: Split
     test: Split
-    mean: tuple[float, ...]  # per channel, of pixels between 0 and 1
+    mean: tuple[float, ...]  # per channel, of pixels between 0 and 1; empty: each image is standardised by itself
     deviation: tuple[float, ...]
     class_names: tuple[str, ...] = ()
 
@@ -104,7 +104,7 @@ def open_dataset(data: Data) -> Dataset:
     if data.crop == "resized" and not SOURCES[data.name].listed:
         raise Refused(f"data.crop: resized is for folder and shards; expected padded or auto for {data.name}")
     dataset: Dataset = import_module(f"sweep.data.{data.name}").read(data)
-    return dataset
+    return dataclasses.replace(dataset, mean=(), deviation=()) if data.normalised == "image" else dataset
 
 
 def hold_out(train: Split, count: int) -> tuple[Split, Split]:

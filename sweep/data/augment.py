@@ -14,7 +14,12 @@ Tensor = Any
 
 
 def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...], dtype: Any) -> Tensor:
-    """Return pixels 0…255 as (x / 255 − mean) / deviation per channel, in type `dtype`."""
+    """Return pixels 0…255 as (x / 255 − mean) / deviation per channel, in type `dtype`.
+
+    Without a mean, each image is standardised by itself: (x − its mean) / max(its deviation, 1/√n) of its n numbers.
+    """
+    if not mean:
+        return tf.cast(tf.image.per_image_standardization(images), dtype)
     scale = [1.0 / (255.0 * d) for d in deviation]
     shift = [-m / d for m, d in zip(mean, deviation, strict=True)]
     return tf.cast(tf.cast(images, tf.float32) * scale + shift, dtype)

@@ -160,6 +160,8 @@ RULES = (
     Rule("transfer.source prune", lambda source, prune: not source or _transfers(prune),
          "with it prune.rounds 1 and no lr_rewind, dense_lr_rewind, finetune or instability: they train on where they "
          "began"),
+    Rule("recipe.rewind_momentum transfer.source", lambda kept, source: not (kept and source),
+         "false with transfer.source: momentum is not carried to other data"),
     Rule("transfer transfer.source", lambda transfer, source: source or transfer == Transfer(),
          "with it transfer.source: the experiment, or a name for it"),
     Rule("seeds prune", _few_enough, "with prune.methods, levels, points and controls at most a million trainings"),

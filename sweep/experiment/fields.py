@@ -13,7 +13,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from models import NETWORKS
+from models import NETWORKS, Initializer
 from sweep.experiment.controls import CONTROLS
 from sweep.experiment.forms import ONCE, SOME, Count, Form, Line, Memory, Name, Number, Site, Switch, Time, Whole, among
 from sweep.experiment.method import Method, Methods
@@ -44,6 +44,7 @@ class Model(Section):
 
     name: Annotated[str, among(NETWORKS)] = given("mobilenet_v2", "architecture of the network")
     width: Number = given(1.0, "factor on the published number of channels", gt=0, le=16)
+    initializer: Initializer = given("he", "of kernels: he, variance 2/fan-in; lecun, 1/fan-in truncated (Renda's)")
     weights: Line = circumstance(
         "", "initial weights: a .h5, .npz or .keras file, or a training of these results; empty = random"
     )
@@ -68,6 +69,7 @@ class Data(Section):
     crop: Literal["auto", "padded", "resized"] = given("auto", "random crop; auto: resized for own images, else padded")
     pad: Whole = given(0, "random crop of the image after padding it by so many pixels", ge=0, le=1024)
     flip: bool = given(False, "mirror half of the training images left to right", strict=True)
+    normalised: Literal["channels", "image"] = given("channels", "per channel of all images; image: each by itself")
     classes: Whole = given(0, "number of classes of synthetic data", ge=0, le=100_000)
     images: Whole = given(0, "number of synthetic images for training, and as many for test", ge=0)
 
@@ -78,13 +80,18 @@ class Recipe(Section):
 
     epochs: Whole = given(30, "passes over the training images", ge=1, le=10**7)
     batch: Whole = given(128, "images per step, over all replicas", ge=1, le=10**6)
+    rest: Literal["dropped", "carried"] = given(
+        "dropped", "images of an epoch that fill no batch; carried: batches go on into the next epoch"
+    )
     norm_images: Whole = given(0, "images that batch norm and mixing see together; 0 = the batch, one device", ge=0)
     optimizer: Literal["sgd", "adamw"] = given("sgd", "SGD with momentum, or AdamW")
     learning_rate: Number = given(0.1, "peak learning rate", gt=0)
     reference_batch: Whole = given(0, "if > 0, learning_rate is multiplied by batch / this", ge=0, le=10**6)
     momentum: Number = given(0.9, "momentum of SGD", ge=0, lt=1)
     nesterov: bool = given(False, "Nesterov momentum in SGD", strict=True)
-    weight_decay: Number = given(0.0, "on kernels only; L2 in SGD, decoupled in AdamW", ge=0)
+    rewind_momentum: bool = given(False, "rewind momentum together with weights; else it starts at 0", strict=True)
+    weight_decay: Number = given(0.0, "L2 in SGD, decoupled in AdamW", ge=0)
+    decayed: Literal["kernels", "all"] = given("kernels", "what weight_decay acts on; all: biases and batch norm too")
     schedule: Literal["constant", "step", "cosine", "linear", "exponential", "one_cycle"] = given(
         "cosine", "learning rate"
     )

@@ -22,6 +22,7 @@ from sweep.experiment import END, Data
 from sweep.experiment.sources import SOURCES
 from sweep.export import formats
 from sweep.export.metrics import Predictions
+from sweep.export.subject import normalised
 from sweep.graph.home import Home
 from sweep.graph.mask_file import weights_at
 from sweep.graph.results import EVALUATION
@@ -52,7 +53,7 @@ def evaluated_file(path: Path, facts: dict[str, Any], split: Split) -> Predictio
         )
     images = in_memory(split, len(split), facts["image_size"])
     if not facts["preprocessing"]:
-        images = images.astype(np.float32) * np.float32(facts["scale"]) + np.float32(facts["offset"])
+        images = normalised(images, facts["scale"], facts["offset"])
     outputs = np.concatenate([run(path, images[first : first + BATCH]) for first in range(0, len(images), BATCH)])
     if facts["outputs"] == "probabilities":
         outputs = np.log(np.maximum(outputs, 1e-30))

@@ -26,7 +26,7 @@ def converted(subject: Subject, wanted: Wanted) -> bytes:
     rewritten = sparse and mobile.fits(network)
 
     def outputs(images: Any) -> Any:
-        x = tf.cast(images, tf.float32) * subject.scale + subject.offset if wanted.preprocessing else images
+        x = _normalised(images, subject) if wanted.preprocessing else images
         constants = Weights(*(tf.constant(part) for part in weights))
         logits = mobile.apply(network, weights, x) if rewritten else network.apply(constants, x, False)[0]
         return tf.nn.softmax(logits) if wanted.probabilities else logits
@@ -45,6 +45,14 @@ def converted(subject: Subject, wanted: Wanted) -> bytes:
         samples = wanted.samples if wanted.preprocessing else subject.normalised(wanted.samples)
         converter.representative_dataset = lambda: ([image[None]] for image in samples)
     return bytes(converter.convert())
+
+
+def _normalised(images: Any, subject: Subject) -> Any:
+    import tensorflow as tf
+
+    if not subject.scale:
+        return tf.image.per_image_standardization(images)
+    return tf.cast(images, tf.float32) * subject.scale + subject.offset
 
 
 def interpreter(model: bytes, threads: int = 1) -> Any:

@@ -41,13 +41,15 @@ class Facts:
     image_size: int
     channels: int
     classes: list[str]
-    scale: list[float]  # per channel: the network was trained on scale · pixel + offset, pixels from 0 to 255
+    # per channel: the network was trained on scale · pixel + offset, pixels from 0 to 255; empty: on images
+    # standardised one by one, (x − mean) / max(deviation, 1/√n) over the n numbers of an image
+    scale: list[float]
     offset: list[float]
     weights_remaining: float
     test_top1: float
     test_images: int | None
     outputs: str  # probabilities or logits
-    preprocessing: bool  # whether the file computes scale · pixel + offset itself
+    preprocessing: bool  # whether the file normalises its images itself
     software: str
 
 
@@ -69,7 +71,7 @@ class Subject:
 
     def normalised(self, images: np.ndarray) -> np.ndarray:
         """Return uint8 images normalised as in training, float32."""
-        return images.astype(np.float32) * np.array(self.scale, np.float32) + np.array(self.offset, np.float32)
+        return normalised(images, self.scale, self.offset)
 
     def outputs(self, images: np.ndarray, probabilities: bool) -> np.ndarray:
         """Return the training's own outputs for uint8 images in float32, `[images, classes]`."""
@@ -80,6 +82,15 @@ class Subject:
 
     def described(self) -> dict[str, Any]:
         return asdict(self.facts)
+
+
+def normalised(images: np.ndarray, scale: list[float], offset: list[float]) -> np.ndarray:
+    """Return uint8 images as a network was trained on them, float32; `scale` and `offset` are those of its facts."""
+    images = images.astype(np.float32)
+    if scale:
+        return images * np.array(scale, np.float32) + np.array(offset, np.float32)
+    mean, deviation = (found((1, 2, 3), keepdims=True) for found in (images.mean, images.std))
+    return (images - mean) / np.maximum(deviation, np.float32(images[0].size ** -0.5))
 
 
 def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:

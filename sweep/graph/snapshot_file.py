@@ -76,7 +76,15 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
                 return {name: arrays[name] for name in arrays if "/" in name}
         except (ValueError, OSError, zipfile.BadZipFile) as error:
             raise Refused(f"{path}: {cut(str(error))}; expected an archive of arrays") from None
-    return files.read_arrays(path)[0]
+    return {name: array for name, array in files.read_arrays(path)[0].items() if "/" in name}
+
+
+def read_memory(path: Path) -> dict[str, np.ndarray]:
+    """Return the vectors in which an optimizer remembers steps before a checkpoint. Raise Refused if it has none."""
+    memory = {name: array for name, array in files.read_arrays(path)[0].items() if "/" not in name}
+    if not memory:
+        raise Refused(f"{path}: no momentum in it, expected that of recipe.rewind_momentum; delete it and run again")
+    return memory
 
 
 def read_weights(path: Path) -> tuple[Network, Weights, dict[str, Any]]:

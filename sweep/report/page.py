@@ -113,7 +113,8 @@ def _title(network: str) -> str:
     """
     said = re.sub(r"^(resnet|vgg)(?=[0-9])", lambda found: {"resnet": "ResNet-", "vgg": "VGG-"}[found[1]], network)
     said = said.replace("mobilenet_v2", "MobileNetV2").replace("_bn", "-BN")
-    return said.replace("_small", " for small images").replace("_keras", " of keras.applications")
+    said = said.replace("_small", " for small images").replace("_keras", " of keras.applications")
+    return said.replace("_renda", " of Renda et al.")
 
 
 def _downloads(home: Home, found: Findings) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -17,13 +18,17 @@ from sweep.graph.results import Row
 from sweep.pruning.compare import SAME
 
 FILE = Path(__file__).with_name("renda2020_rewinding.csv")
-# rewinding-iclr20-public, cifar10_main.py: differences for which our recipe has no fields
-OTHERWISE = (
-    "their code standardises each image by itself, begins with kernels of half our variance, decays batch norm and "
-    "biases too"
-)
-NORM_MOMENTUM = 0.997  # theirs; our recorded curves with another value are compared too
-NETWORKS = ("resnet20", "resnet56")
+# what their code (rewinding-iclr20-public, vision/gpu-src) does by field; curves of ours without, as recorded, are
+# drawn beside theirs too, and what then differs is said
+THEIRS = {
+    "data.normalised": ("image", "standardises each image by itself"),
+    "model.initializer": ("lecun", "begins with kernels of half our variance"),
+    "recipe.decayed": ("all", "decays batch norm and biases too"),
+    "recipe.norm_momentum": (0.997, "averages batch norm's statistics with 0.997"),
+    "recipe.rest": ("carried", "leaves out no image of an epoch"),
+    "recipe.rewind_momentum": (True, "rewinds momentum too"),
+}
+NETWORKS = {"resnet20": "resnet20", "resnet20_renda": "resnet20", "resnet56": "resnet56"}  # as they call them
 RECIPE = Recipe(epochs=182, batch=128, learning_rate=0.1, schedule="step", milestones=(91, 136), weight_decay=2e-4)
 DATA = Data("cifar10", pad=4, flip=True)
 FREE = ("precision", "norm_images")  # fields that may differ: they change rounding and devices only
@@ -56,9 +61,8 @@ def published(experiment: Experiment) -> list[Published]:
 def source(experiment: Experiment) -> str:
     """Return the citation of the published curves, with differences between their code and ours."""
     figures = f"{_schedule(experiment)} pruning, median and range of three trials"
-    momentum = experiment.recipe.norm_momentum
-    averages = f", and averages batch norm's statistics with {NORM_MOMENTUM}" if momentum != NORM_MOMENTUM else ""
-    return f"Renda, Frankle and Carbin 2020, {figures}; {OTHERWISE}{averages}"
+    other = [said for field, (right, said) in THEIRS.items() if attrgetter(field)(experiment) != right]
+    return f"Renda, Frankle and Carbin 2020, {figures}{'; their code ' if other else ''}{', '.join(other)}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
 
 
 def _read(experiment: Experiment, method: str) -> list[Published]:
-    wanted = (experiment.model.name, method, _schedule(experiment))
+    wanted = (NETWORKS[experiment.model.name], method, _schedule(experiment))
     with open(FILE, newline="") as f:
         return [
             Published(
@@ -119,10 +123,10 @@ def differences(experiment: Experiment) -> list[str]:
     if not _theirs(experiment):
         return []
     out = []
-    for ours, right in ((experiment.recipe, RECIPE), (experiment.data, DATA)):
+    for section, ours, right in (("recipe", experiment.recipe, RECIPE), ("data", experiment.data, DATA)):
         for name in sorted((identity(ours).keys() | identity(right).keys()) - set(FREE)):
-            as_theirs = name == "norm_momentum" and getattr(ours, name) == NORM_MOMENTUM
-            if getattr(ours, name) != getattr(right, name) and not as_theirs:
+            theirs = THEIRS.get(f"{section}.{name}", (getattr(right, name),))[0]
+            if getattr(ours, name) not in (getattr(right, name), theirs):
                 out.append(f"{name} {getattr(ours, name)} instead of {getattr(right, name)}")
     methods = [str(method) for method in experiment.prune.methods]
     if METHOD not in methods:

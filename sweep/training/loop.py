@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Start:
     mask: np.ndarray | None = None
     last_rate: bool = False  # fine-tuning: the schedule's last rate throughout
     data: str = ""  # fingerprint of the images (sweep.data.fingerprint)
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)  # vectors of the optimizer, such as momentum
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def train(
     """Train from `start`, or continue the checkpoint in `folder`, up to `epochs` (default: the recipe's)."""
     checkpoint, until = folder / "checkpoint.h5", program.recipe.epochs if epochs is None else epochs
     run = _Run(program, start, folder, label, watch)
-    program.load(start.weights, start.mask)
+    program.load(start.weights, start.mask, start.memory)
     watch.before_writing()
     if checkpoint.exists():
         run.resume(checkpoint)
@@ -299,7 +300,7 @@ _PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopp
 def fingerprint(start: Start) -> str:
     """Return a digest of everything a training starts from, so that no checkpoint of another start is continued."""
     digest = hashlib.sha256(f"{start.step} {start.seed}{' last rate' if start.last_rate else ''}".encode())
-    for vector in (*start.weights, start.mask):
+    for vector in (*start.weights, start.mask, *start.memory.values()):
         if vector is not None:
             digest.update(np.ascontiguousarray(vector).tobytes())
     return digest.hexdigest()[:16]

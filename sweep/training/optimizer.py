@@ -33,7 +33,7 @@ def clipped(gradients: Pair, norm: float) -> Pair:
 
 def sgd(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rate: Tensor, count: Tensor) -> Step:
     """Return weights and velocity after v ← μv + g, w ← w − ηv (Nesterov: w ← w − η(g + μv)); L2 decay is part of g."""
-    gradients = (gradients[0] + recipe.weight_decay * weights[0], gradients[1])
+    gradients = _decayed(recipe, gradients, weights)
     velocity = tuple(recipe.momentum * v + g for v, g in zip(slots[0], gradients, strict=True))
     if recipe.nesterov:
         move = tuple(g + recipe.momentum * v for v, g in zip(velocity, gradients, strict=True))
@@ -51,14 +51,19 @@ def adamw(recipe: Recipe, weights: Pair, gradients: Pair, slots: list[Pair], rat
     mean = tuple(first * m + (1 - first) * g for m, g in zip(slots[0], gradients, strict=True))
     square = tuple(second * v + (1 - second) * g * g for v, g in zip(slots[1], gradients, strict=True))
     fix_mean, fix_square = 1 - first**count, 1 - second**count
-    move = [(m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True)]
-    move[0] += recipe.weight_decay * weights[0]
-    return _moved(weights, tuple(move), rate), [mean, square]
+    move = tuple((m / fix_mean) / (tf.sqrt(v / fix_square) + 1e-8) for m, v in zip(mean, square, strict=True))
+    return _moved(weights, _decayed(recipe, move, weights), rate), [mean, square]
 
 
 def averaged(average: Tensor, weights: Tensor, decay: Tensor) -> Tensor:
     """Return the exponential moving average of the weights: decay · average + (1 − decay) · weights."""
     return decay * average + (1 - decay) * weights
+
+
+def _decayed(recipe: Recipe, move: Pair, weights: Pair) -> Pair:
+    """Return `move` with weight decay added: of the kernels, and where the recipe says so of all that is trained."""
+    kernels = move[0] + recipe.weight_decay * weights[0]
+    return kernels, move[1] + recipe.weight_decay * weights[1] if recipe.decayed == "all" else move[1]
 
 
 def _moved(weights: Pair, move: Any, rate: Tensor) -> Pair:

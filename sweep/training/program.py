@@ -7,7 +7,7 @@ Evaluation is in evaluation.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from sweep.graph.training import Task
 from sweep.training import loss_scale
 from sweep.training.evaluation import Evaluation, function
 from sweep.training.optimizer import SLOTS
-from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at
+from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at, steps_of
 from sweep.training.step import Step
 
 Tensor = Any
@@ -41,11 +41,12 @@ class Program:
             channels=dataset.channels,
             classes=dataset.classes,
             width=asked.model.width,
+            initializer=asked.model.initializer,
         )
         self.use_mask = use_mask
         self.groups = groups_of(self.recipe, devices.replicas)
         check_batch(self.recipe, len(dataset.train))
-        self.steps = len(dataset.train) // self.recipe.batch
+        self.steps = steps_of(self.recipe, len(dataset.train))
         self.scaled = loss_scale.needed(self.recipe)
         self._state = self._variables()
         evaluated = Weights(*(self._state[f"ema_{name}" if self.recipe.ema else name] for name in Weights._fields))
@@ -99,14 +100,15 @@ class Program:
             state["mask"] = tf.Variable(tf.ones(kernels, tf.bool), trainable=False, **PER_REPLICA)
         return state
 
-    def load(self, weights: Weights, mask: np.ndarray | None = None) -> None:
-        """Set the network to `mask × weights` and the optimizer's state to 0."""
+    def load(self, weights: Weights, mask: np.ndarray | None = None, memory: Mapping[str, np.ndarray] = {}) -> None:
+        """Set the network to `mask × weights` and the optimizer's vectors to `mask × memory`, or to 0."""
         if mask is not None and not self.use_mask:
             raise ValueError("this program was built without masks")
         mask = np.ones(self.network.prunable, bool) if mask is None else mask
         start = Weights(np.where(mask, weights.kernels, np.float32(0)), weights.others, weights.statistics)
         state = {name: np.zeros(v.shape, np.float32) for name, v in self._state.items() if name != "mask"}
-        state |= start._asdict()
+        state |= {**start._asdict(), **memory}
+        state |= {name: np.where(mask, state[name], np.float32(0)) for name in memory if name.endswith("_kernels")}
         if self.scaled:
             state["scale"] = np.array([loss_scale.LARGEST, 0.0], np.float32)
         if self.recipe.ema:
@@ -122,6 +124,10 @@ class Program:
     def state(self) -> dict[str, np.ndarray]:
         """Return everything that training changes, by name: weights, optimizer state, loss scale, sums."""
         return {name: self._local(name) for name in self._state if name != "mask"}
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return what the optimizer remembers of earlier steps: momentum, and how many there were."""
+        return {name: self._local(name) for name in self._state if name.startswith("slot") or name == "taken"}
 
     def weights(self) -> Weights:
         """Return the trained weights, without moving average."""

@@ -29,9 +29,9 @@ class Epoch:
 
 def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int, last_rate: bool = False) -> Epoch:
     """Return the inputs of epoch number `epoch` (from 0) of a training with this seed."""
-    steps = images // recipe.batch
+    steps = steps_of(recipe, images)
     return Epoch(
-        order=order(seed, epoch, images, recipe.batch),
+        order=order(seed, epoch, images, recipe.batch, recipe.rest == "carried"),
         learning_rates=rates_of(recipe, epoch, steps, last_rate),
         seeds=np.random.SeedSequence([seed, epoch]).generate_state(2 * steps).astype(np.int32).reshape(steps, 2),
         mixing=mixing(recipe, seed, epoch, steps),
@@ -39,11 +39,21 @@ def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int
     )
 
 
-def order(seed: int, epoch: int, images: int, batch: int) -> Array:
-    """Return the image indices of each step `[steps, batch]`: a new permutation every epoch, its uneven end dropped."""
-    steps = images // batch
-    permutation = np.random.Generator(np.random.Philox([seed, epoch])).permutation(images)
-    return permutation[: steps * batch].astype(np.int32).reshape(steps, batch)
+def steps_of(recipe: Recipe, images: int) -> int:
+    """Return the number of steps of an epoch."""
+    return images // recipe.batch if recipe.rest == "dropped" else -(-images // recipe.batch)
+
+
+def order(seed: int, epoch: int, images: int, batch: int, carried: bool = False) -> Array:
+    """Return the image indices of each step `[steps, batch]`: a new permutation every epoch, its uneven end dropped.
+
+    `carried`: batches go on from one permutation to the next, and an epoch begins where the one before it ended.
+    """
+    taken = -(-images // batch) * batch if carried else images // batch * batch
+    first = epoch * (taken if carried else images)  # place in all permutations, one after the other
+    passes = range(first // images, -(-(first + taken) // images))
+    permutations = [np.random.Generator(np.random.Philox([seed, one])).permutation(images) for one in passes]
+    return np.concatenate(permutations)[first % images :][:taken].astype(np.int32).reshape(-1, batch)
 
 
 def peak_rate(recipe: Recipe) -> float:
@@ -163,7 +173,7 @@ def check_points(experiment: Experiment, images: int) -> None:
     They are points of the dense runs that tickets come from; `images` is the number of training images there.
     """
     prune, recipe = experiment.prune, experiment.source.recipe
-    steps = images // recipe.batch
+    steps = steps_of(recipe, images)
     for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         named: dict[int, Point] = {}
         for at in getattr(prune, name):

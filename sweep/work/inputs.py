@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +14,7 @@ from sweep.errors import Refused
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
-from sweep.graph.snapshot_file import adopted_weights, initial_weights
+from sweep.graph.snapshot_file import adopted_weights, initial_weights, read_memory
 from sweep.graph.training import Task, Training
 from sweep.pruning.masks import emptied
 
@@ -42,6 +42,7 @@ class Inputs:
     mask: Found | None
     fingerprint: str  # fingerprint of the data
     runs: dict[str, str]  # hashes of the runs it comes from, by name
+    memory: dict[str, np.ndarray] = field(default_factory=dict)  # of the optimizer, where it comes with the weights
 
     def start(self, network: Network, steps: int) -> Start:
         """Return weights, mask and first step of the training; `steps` is the number of steps per epoch."""
@@ -59,7 +60,7 @@ class Inputs:
             signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
             weights = weights._replace(kernels=np.copysign(sizes, signs))
         mask = self.mask.mask if self.mask else None
-        return Start(weights, begin, training.seed, mask, training.rates == "last", self.fingerprint)
+        return Start(weights, begin, training.seed, mask, training.rates == "last", self.fingerprint, self.memory)
 
 
 def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
@@ -74,7 +75,8 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     # a source on other data may have other classes
     read = partial(adopted_weights, seed=training.origin) if training.transferred else files.read_snapshot
     weights = tuple(read(path, program.network) for path in starts)
-    return Inputs(training, weights, mask, program.fingerprint, came_from)
+    memory = read_memory(starts[0]) if starts and training.recipe.rewind_momentum else {}
+    return Inputs(training, weights, mask, program.fingerprint, came_from, memory)
 
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:

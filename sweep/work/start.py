@@ -66,7 +66,8 @@ def keep(folder: Path, program: Program, training: Task, at: int | Point, weight
     step = program.recipe.epochs * program.steps if isinstance(at, Point) else at
     attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}
     path = folder / "snapshots" / "final.h5" if isinstance(at, Point) else snapshot_at(folder, at)
-    files.write_snapshot(path, network, weights, attributes)
+    memory = program.memory() if program.recipe.rewind_momentum else {}
+    files.write_snapshot(path, network, weights, attributes, memory)
 
 
 def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -44,6 +44,16 @@ def test_pixels_are_normalised_per_channel():
     np.testing.assert_allclose(out.ravel(), [-1.0, 6.0], rtol=1e-5)
 
 
+def test_images_are_standardised_each_by_itself_and_flat_ones_divided_by_no_less_than_a_share_of_a_pixel():
+    images = np.random.default_rng(0).integers(0, 256, (4, 5, 5, 3)).astype(np.uint8)
+    images[0], images[1], images[1, 0, 0, 0] = 7, 0, 1  # flat, and all but flat
+    x = images.astype(np.float64)
+    mean, deviation = x.mean((1, 2, 3), keepdims=True), x.std((1, 2, 3), keepdims=True)
+    out = augment.normalised(tf.constant(images), (), (), tf.float32).numpy()
+    np.testing.assert_allclose(out, (x - mean) / np.maximum(deviation, 1 / np.sqrt(75)), rtol=1e-4, atol=1e-5)
+    assert not out[0].any() and out[1].max() == pytest.approx((1 - 1 / 75) * np.sqrt(75))
+
+
 def test_draws_depend_on_the_seed_and_the_purpose_and_reach_every_value():
     def draw(seed, purpose: int) -> list[int]:
         return augment.uniform(seed, purpose, 600, (0, 1), 0, 9).numpy().tolist()

@@ -112,6 +112,16 @@ def test_without_preprocessing_it_takes_normalised_images(subject, tmp_path):
         assert export(subject, tmp_path / f"x{ending}", Wanted(preprocessing=False), IMAGES).difference < 1e-5
 
 
+@pytest.mark.parametrize("ending", READ)
+def test_files_standardise_each_picture_by_itself_where_the_training_did(subject, tmp_path, ending):
+    alone = replace(subject, facts=replace(subject.facts, scale=[], offset=[]))
+    flat = np.concatenate([IMAGES, np.full_like(IMAGES[:1], 9)])
+    for wanted in (Wanted(), Wanted(preprocessing=False)):
+        assert export(alone, tmp_path / f"{wanted.preprocessing}{ending}", wanted, flat).difference < 1e-5
+    dark = flat // 4  # standardised, brighter pictures with more contrast are the same
+    assert np.abs(alone.outputs(dark, True) - alone.outputs(60 + 2 * dark, True)).max() < 1e-5
+
+
 def test_a_keras_model_trains_on(subject, tmp_path):
     import keras
 

@@ -31,6 +31,7 @@ SHIPPED = {  # quantiles × rewind epochs × seeds of the tickets, then of each 
     "dry_run": {"ticket": 3 * 2, "fresh": 1, "shuffled": 1},
     "imagenet_mobilenet_v2": {"ticket": 3 * 15, "fresh": 9, "shuffled": 9, "random": 9},
     "study_resnet20": {"ticket": 2 * 2 * 3, "lr_rewind": 2 * 3, "fresh": 2 * 3},
+    "renda_resnet20": {"ticket": 2 * 2 * 3, "lr_rewind": 2 * 3, "fresh": 2 * 3},
     "study_mobilenet_v2_confirm": {
         "ticket": 9 * 5,
         "fresh": 3 * 5,

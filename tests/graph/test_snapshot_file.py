@@ -10,7 +10,7 @@ from sweep import files
 from sweep.experiment import point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found
-from sweep.graph.snapshot_file import adopted_weights
+from sweep.graph.snapshot_file import adopted_weights, read_memory
 from tests import synthetic
 from tests.synthetic import refusal
 
@@ -28,6 +28,16 @@ def test_a_snapshot_comes_back_bit_for_bit(tmp_path):
     again = files.read_snapshot(path, synthetic.network())
     assert [part.dtype for part in again] == [np.float32] * 3
     assert [part.tobytes() for part in again] == [part.tobytes() for part in weights]
+
+
+def test_momentum_beside_weights_comes_back_and_is_no_part_of_them(tmp_path):
+    path, network, memory = tmp_path / "step-7.h5", synthetic.network(), {"slot0_others": np.float32([1, -2])}
+    files.write_snapshot(path, network, hard_weights(), {}, memory)
+    assert {name: vector.tolist() for name, vector in read_memory(path).items()} == {"slot0_others": [1, -2]}
+    for weights in (files.read_snapshot(path, network), adopted_weights(path, network, seed=5)):
+        assert [part.tobytes() for part in weights] == [part.tobytes() for part in hard_weights()]
+    files.write_snapshot(path, network, hard_weights(), {})
+    assert "no momentum in it" in refusal(lambda: read_memory(path))
 
 
 def test_a_snapshot_names_its_variables_and_its_network(tmp_path):

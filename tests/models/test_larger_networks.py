@@ -1,4 +1,4 @@
-"""VGG and the ResNets for ImageNet: published counts, the outputs of keras.applications, every interpreter alike."""
+"""VGG and other ResNets: published counts, outputs of keras.applications and by hand, every interpreter alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTS = {  # trainable parameters as published: PyTorch's model zoo; Liu et al.
     ("resnet50", 224, 1000): 25_557_032,
     ("resnet50_keras", 224, 1000): 25_557_032,
 }
-NARROW = ["vgg11_bn", "vgg11", "resnet18_small", "resnet18", "resnet50"]
+NARROW = ["vgg11_bn", "vgg11", "resnet20_renda", "resnet18_small", "resnet18", "resnet50"]
 
 
 @pytest.mark.parametrize(("name", "size", "classes"), COUNTS)
@@ -26,6 +26,10 @@ def test_parameters_are_as_many_as_published(name, size, classes):
 def test_multiply_adds_are_as_many_as_published():
     found = {name: build(name, image_size=224, channels=3, classes=1000).macs for name in ("resnet18", "resnet50")}
     assert found == {"resnet18": 1_814_073_344, "resnet50": 4_089_184_256}
+
+
+def test_resnet20_of_renda_et_al_has_as_many_prunable_weights_as_in_their_code():
+    assert build("resnet20_renda", image_size=32, channels=3, classes=10).prunable == 271_152
 
 
 def narrow(name: str, seed: int = 0) -> tuple:
@@ -47,6 +51,31 @@ def test_all_interpreters_compute_the_same(name):
     theirs = keras_model(network, weights, probabilities=False).predict(images, verbose=0)
     assert np.abs(shaped - plain).max() < 1e-4 * np.abs(plain).max()
     assert np.abs(theirs - plain).max() < 1e-4 * np.abs(plain).max()
+
+
+@pytest.mark.tensorflow
+def test_resnet20_of_renda_et_al_projects_in_every_stage_and_pads_alike_on_all_sides():
+    network, weights, images = narrow("resnet20_renda")
+    named = network.named(weights)
+
+    def layer(x: np.ndarray, convolution: str, norm: str, stride: int = 1) -> np.ndarray:
+        kernel, side = named[f"{convolution}/kernel"], len(named[f"{convolution}/kernel"]) // 2
+        x = np.pad(x, ((0, 0), (side, side), (side, side), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(x, kernel.shape[:2], (1, 2))[:, ::stride, ::stride]
+        x = np.einsum("nhwcij,ijco->nhwo", windows, kernel)
+        parts = ("gamma", "beta", "moving_mean", "moving_variance")
+        gamma, beta, mean, variance = (named[f"{norm}/{part}"] for part in parts)
+        return gamma * (x - mean) / np.sqrt(variance + 1e-5) + beta
+
+    x = np.maximum(layer(images, "stem", "stem_norm"), 0)
+    for stage, block in np.ndindex(3, 3):
+        name, stride = f"stage{stage + 1}_block{block + 1}", 2 if stage and not block else 1
+        y = np.maximum(layer(x, f"{name}_conv1", f"{name}_norm1", stride), 0)
+        x = x if block else layer(x, f"{name}_shortcut", f"{name}_shortcut_norm", stride)
+        x = np.maximum(x + layer(y, f"{name}_conv2", f"{name}_norm2"), 0)
+    by_hand = x.mean((1, 2)) @ named["classifier/kernel"] + named["classifier/bias"]
+    ours = network.apply(weights, images, False)[0].numpy()
+    assert np.abs(ours - by_hand).max() < 1e-4 * np.abs(by_hand).max()
 
 
 @pytest.mark.tensorflow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from functools import cache
@@ -262,6 +263,21 @@ def test_initial_kernels_have_the_deviation_of_he_and_norms_start_as_identity():
     assert kernel.std() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
     starts = {part: np.unique(named[f"stem_norm/{part}"]).tolist() for part in ("gamma", "beta", "moving_variance")}
     assert starts == {"gamma": [1.0], "beta": [0.0], "moving_variance": [1.0]}
+
+
+def test_initial_kernels_of_lecun_have_half_the_variance_without_tails_and_a_classifier_close_to_zero():
+    net = network("resnet20", width=1.0, initializer="lecun")
+    kernels = net.split("kernel", net.initial(0).kernels)
+    classifier = kernels.pop("classifier/kernel")
+    assert np.abs(classifier).max() > 2.5 * 0.01 and classifier.std() == pytest.approx(0.01, rel=0.1)
+    drawn = np.concatenate([kernel.ravel() * math.prod(kernel.shape[:3]) ** 0.5 for kernel in kernels.values()])
+    # of a normal distribution cut off at 2, with deviation 1 again: its mean square and fourth power by hand
+    inside, density = math.erf(2**0.5), 2 * math.exp(-2) / (2 * math.pi) ** 0.5
+    square = 1 - 2 * density / inside
+    fourth = 3 * square - 8 * density / inside
+    assert np.abs(drawn).max() == pytest.approx(2 / square**0.5, rel=1e-3)
+    assert drawn.mean() == pytest.approx(0, abs=0.01) and drawn.var() == pytest.approx(1, rel=0.01)
+    assert (drawn**4).mean() == pytest.approx(fourth / square**2, rel=0.01)
 
 
 def test_a_kernel_draws_the_same_numbers_in_a_network_with_other_layers():

@@ -102,6 +102,14 @@ def test_the_published_moving_average_of_batch_norm_is_no_difference_and_not_nam
     assert [said.split()[0] for said in differences(resnet20(norm_momentum=0.99))] == ["norm_momentum"]
 
 
+def test_with_all_that_their_code_does_the_published_curves_are_beside_ours_and_no_difference_is_said():
+    theirs = experiment_file.load(SHIPPED / "renda_resnet20.yaml")
+    assert differences(theirs) == [] and published(theirs) == published(resnet20()) != []
+    assert source(theirs).endswith("three trials") and "their code standardises each image" in source(resnet20())
+    momentum = dataclasses.replace(theirs, recipe=dataclasses.replace(theirs.recipe, rewind_momentum=False))
+    assert source(momentum).endswith("; their code rewinds momentum too")
+
+
 @pytest.fixture
 def two_seeds(tmp_path) -> Home:
     """Dense runs of two seeds whose kernels share their first half, and the masks of both."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from sweep.graph.mask_file import make_mask
 from sweep.graph.snapshot_file import read_weights
 from sweep.work.find import read_home
 from tests.conftest import connected_mask, tiny
-from tests.trainings import assert_equal_bits
+from tests.trainings import assert_equal_bits, epoch
 
 pytestmark = pytest.mark.tensorflow
 
@@ -35,6 +37,31 @@ def test_evaluation_counts_every_image_once_whatever_the_last_batch(program):
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     few = test.take(np.arange(3))
     assert run.evaluation.metrics(few)["top1"] == pytest.approx((logits[:3].argmax(1) == few.labels).mean())
+
+
+def test_images_are_standardised_one_by_one_after_the_crop_in_training_and_as_they_are_in_evaluation(program):
+    import tensorflow as tf
+
+    from sweep.data import augment
+
+    run = program(replace(tiny(), data=replace(tiny().data, normalised="image")))
+    weights, first = run.network.initial(0), epoch(run)
+    run.load(weights)
+
+    def loss(images, labels, training: bool) -> float:
+        mean, deviation = (found((1, 2, 3), keepdims=True) for found in (images.mean, images.std))
+        logits = run.network.apply(weights, ((images - mean) / deviation).astype(np.float32), training)[0]
+        return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)))
+
+    train, test, rows = run.dataset.train, run.dataset.test, first.order[0]
+    tops, lefts, flips = (
+        augment.uniform(first.seeds[0], purpose, len(rows), (0, 1), 0, high)
+        for purpose, high in ((1, 3), (2, 3), (3, 2))
+    )
+    cropped = augment.flipped(augment.cropped(tf.constant(train.images[rows]), 1, tops, lefts), flips).numpy()
+    assert run.evaluation.metrics(test)["loss"] == pytest.approx(loss(test.images, test.labels, False), rel=1e-4)
+    run.run(first, 0, 1)
+    assert run.take_sums()[0] / len(rows) == pytest.approx(loss(cropped, train.labels[rows], True), rel=1e-4)
 
 
 def test_a_network_that_answers_nan_is_right_about_nothing(program):

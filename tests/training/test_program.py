@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,11 @@ def test_the_next_training_is_loaded_and_not_compiled_again(program):
         ends.append(run.weights().kernels.tobytes())
     assert ends[0] == ends[1] == ends[3] != ends[2]
     assert run._run.experimental_get_tracing_count() == 1
+
+
+def test_a_program_begins_with_the_initializer_of_its_model(program):
+    network = program(replace(tiny(), model=replace(tiny().model, initializer="lecun"))).network
+    assert network.named(network.initial(0))["classifier/kernel"].std() == pytest.approx(0.01, rel=0.2)
 
 
 def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whole_ones(devices, tmp_path, monkeypatch):

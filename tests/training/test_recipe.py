@@ -102,6 +102,23 @@ def test_an_epoch_shows_no_image_twice_and_leaves_out_only_the_uneven_rest(seed,
     assert set(seen) <= set(range(images))
 
 
+@given(st.integers(0, 2**31), st.integers(1, 9), images_and_batch)
+def test_where_the_rest_is_carried_over_batches_go_through_one_permutation_after_the_other(seed, epochs, sizes):
+    images, batch = sizes
+    orders = [recipes.order(seed, epoch, images, batch, carried=True) for epoch in range(epochs)]
+    assert {one.shape for one in orders} == {(math.ceil(images / batch), batch)}
+    row = np.concatenate(orders).ravel()
+    for number in range(len(row) // images):  # the permutations that are trained when the rest is left out
+        one = row[number * images : (number + 1) * images]
+        assert sorted(one) == list(range(images))
+        assert one.tolist() == recipes.order(seed, number, images, 1).ravel().tolist()
+
+
+def test_the_published_resnet20_takes_391_steps_an_epoch_where_no_image_is_left_out():
+    steps = {rest: recipes.steps_of(Recipe(rest=rest), images=50_000) for rest in ("dropped", "carried")}
+    assert steps == {"dropped": 390, "carried": 391}
+
+
 def test_an_epoch_that_divides_evenly_is_a_permutation_of_all_images():
     order = recipes.order(seed=3, epoch=2, images=60, batch=12).ravel()
     assert sorted(order) == list(range(60)) != order.tolist()

@@ -85,18 +85,21 @@ def test_batch_norm_and_biases_are_trained_and_never_masked(program):
     assert (after.statistics != before.statistics).all()
 
 
-def test_weight_decay_acts_on_kernels_only(program):
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("decayed", ["kernels", "all"])
+def test_weight_decay_acts_on_kernels_or_on_all_that_is_trained(program, decayed, optimizer):
     ends = []
     for decay in (0.0, 0.5):
-        run = program(tiny(weight_decay=decay, momentum=0.0, nesterov=False))
+        run = program(tiny(weight_decay=decay, momentum=0.0, nesterov=False, decayed=decayed, optimizer=optimizer))
         weights = run.network.initial(0)
         run.load(weights)
         run.run(epoch(run), 0, 1)
         ends.append(run.weights())
-    plain, decayed = ends
-    rate = epoch(run).learning_rates[0]
-    np.testing.assert_allclose(decayed.kernels, plain.kernels - rate * 0.5 * weights.kernels, rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(decayed.others, plain.others)
+    plain, shrunk = ends
+    less = epoch(run).learning_rates[0] * 0.5
+    np.testing.assert_allclose(shrunk.kernels, plain.kernels - less * weights.kernels, rtol=1e-4, atol=1e-6)
+    others = plain.others - less * weights.others if decayed == "all" else plain.others
+    np.testing.assert_allclose(shrunk.others, others, rtol=1e-5 if decayed == "all" else 0, atol=0)
 
 
 def test_clipping_measures_the_surviving_weights_only():
@@ -152,6 +155,17 @@ def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp
     assert store.read_metrics(tmp_path)[0]["train_loss"] == pytest.approx(loss / ((run.steps - 1) * run.recipe.batch))
     run.run(epoch(run, 2), 0, run.steps)
     assert_equal_bits(run.weights(), weights)
+
+
+def test_where_the_rest_of_an_epoch_is_carried_over_it_is_trained_and_counted(program, tmp_path):
+    run = program(tiny(rest="carried", batch=20, epochs=2))  # 64 images: 3.2 batches
+    trained(run, start_at(run), tmp_path / "whole")
+    assert run.steps == 4 and epoch(run).order.shape == (4, 20)
+    run.load(run.network.initial(0))
+    for number in (0, 1):
+        run.clear_sums()
+        run.run(epoch(run, number), 0, run.steps)
+        assert store.read_metrics(tmp_path / "whole")[number]["train_loss"] == pytest.approx(run.take_sums()[0] / 80)
 
 
 def test_a_checkpoint_is_not_continued_on_other_images(program, tmp_path):

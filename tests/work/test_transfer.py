@@ -74,6 +74,7 @@ def test_what_is_given_beside_the_name_of_the_source_counts_more(files_of):
         ("transfer.source=nowhere.yaml", "nowhere.yaml: No such file"),
         ("model.name=resnet20", "model.name: received 'resnet20', expected resnet8, the one of digits.yaml"),
         ("prune.lr_rewind=[1ep]", "transfer.source: received 'digits', expected with it prune.rounds 1"),
+        ("recipe.rewind_momentum=true", "expected false with transfer.source: momentum is not carried to other data"),
         ('transfer.source=""', "expected with it transfer.source"),
         ("transfer.recipe.milestones=[1]", "transfer.recipe.milestones: received [1], expected epochs where"),
         ("prune.rewind=[5ep]", "prune.rewind: received ['5ep'], expected points of training before epoch 2"),
