@@ -33,7 +33,7 @@ from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
 OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # percentiles of step times, each the mean over a call
-RISING = 3  # epochs in a row with a higher training loss, after which a warning is printed
+RISING = 4  # epochs in a row with a higher training loss, after which a warning is printed
 
 
 @dataclass(frozen=True)

@@ -378,10 +378,10 @@ def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_t
 
 def test_a_loss_that_rises_epoch_after_epoch_is_warned_of(program, tmp_path, monkeypatch, capsys):
     run = program(tiny(epochs=5))
-    lines = [{"epoch": k + 1, "train_loss": loss} for k, loss in enumerate((2.0, 1.0, 1.5, 1.7, 1.9))]
+    lines = [{"epoch": k + 1, "train_loss": loss} for k, loss in enumerate((1.0, 1.2, 1.5, 1.7, 1.9))]
     monkeypatch.setattr(store, "read_metrics", lambda folder: lines)
     trained(run, start_at(run), tmp_path, quiet=False)
-    assert "the training loss has risen for 3 epochs, from 1.000 to 1.900" in capsys.readouterr().out
+    assert "the training loss has risen for 4 epochs, from 1.000 to 1.900" in capsys.readouterr().out
     lines[3]["train_loss"] = 1.4
     trained(run, start_at(run), tmp_path / "other", quiet=False)
     assert "risen" not in capsys.readouterr().out
