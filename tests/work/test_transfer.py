@@ -146,6 +146,7 @@ def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, 
     assert fresh.start.given == "" and home.training("ticket-q0.5-k0-seed0").start.given
 
 
+@pytest.mark.tensorflow
 def test_weights_that_are_missing_damaged_or_of_another_network_are_refused_in_one_line(files_of):
     for name, content in (("gone.h5", None), ("cut.h5", b"nothing"), ("cut.keras", b"PK"), ("cut.npz", b"PK")):
         if content is not None:
