@@ -48,7 +48,7 @@ COMMANDS = [
     "cancel", "logs", "tune", "tidy", "bench step", "bench scaling", "bench input", "bench packing",
     "bench inference",
     "wandb sync", "wandb dashboard", "wandb report",
-    "data prepare", "data inspect", "schema", "best", "evaluate", "export", "compare",
+    "data prepare", "data inspect", "schema", "best", "evaluate", "export", "compare", "profile",
 ]  # fmt: skip
 INTERNAL = ("rescue", "supervise")  # jobs call them
 
