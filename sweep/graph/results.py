@@ -98,8 +98,9 @@ def classes_of(home: Home) -> int:
 
 
 def images_tested(results: Results) -> int:
-    """Return the number of test images; 0 if the results do not have it, or differ."""
-    numbers = {number for result in results.values() if (number := result.get("test_images"))}
+    """Return the number of test images, not counting a transfer's source; 0 if results do not have it, or differ."""
+    judged = (result for training, result in results.items() if training.kind != "source")
+    numbers = {number for result in judged if (number := result.get("test_images"))}
     return int(max(numbers)) if len(numbers) == 1 else 0
 
 

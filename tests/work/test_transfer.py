@@ -14,6 +14,7 @@ from sweep.experiment import BEGINNING
 from sweep.experiment.file import load
 from sweep.graph.home import Home
 from sweep.graph.mask_file import read_own_mask
+from sweep.graph.results import images_tested, results_of
 from sweep.graph.snapshot_file import adopted_weights, read_weights
 from sweep.work.find import read_home
 from sweep.work.inputs import open_inputs
@@ -113,6 +114,8 @@ def test_the_rows_of_a_transfer_say_both_data_sets_and_its_controls_keep_as_many
     assert rows["random"]["kept"] == rows["fresh"]["kept"] == rows["ticket"]["kept"]
     assert {row["rewind"] for row in rows.values()} >= {"0", "1ep"}
     assert all(row["state"] == "done" for row in rows.values())
+    tested = {training.kind: result["test_images"] for training, result in results_of(moved).items()}
+    assert images_tested(results_of(moved)) == tested["ticket"] != tested["source"]
 
 
 @pytest.mark.tensorflow
