@@ -29,6 +29,7 @@ PUBLISHED = {
     "cifar10_resnet20_iterative": ("dense-seed1-f33d61861c", "425528b041"),
     "dry_run": ("dense-seed0-a77925bc41", "6b80598bcb"),
     "imagenet_mobilenet_v2": ("dense-seed0-62568233a5", "20cbeec06a"),
+    "imagenet_resnet50": ("dense-seed0-2894a5dd30", "af9946b2e7"),
     "study_resnet20": ("dense-seed4-a88a3df1d4", "8a582bcec3"),
     "renda_resnet20": ("dense-seed4-96abe9c885", "b2122c4279"),
     "renda_fields": ("dense-seed1-f33d61861c", "9512aefa48"),
