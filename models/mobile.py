@@ -43,10 +43,9 @@ class Mobile(Compute):
         x, padding = (padded(x, size), "VALID") if stride > 1 else (x, "SAME")
         return tf.nn.conv2d(x, kernel, stride, padding)
 
-    def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
-        kernel = tf.reverse(self.weights[f"{name}/kernel"], [0, 1])
-        x, padding = (padded(x, size), "VALID") if stride > 1 else (x, "SAME")
-        return tf.nn.depthwise_conv2d(x, kernel, (1, stride, stride, 1), padding)
+    def filtered(self, x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+        x, padding = (padded(x, kernel.shape[0]), "VALID") if stride > 1 else (x, "SAME")
+        return tf.nn.depthwise_conv2d(x, tf.reverse(kernel, [0, 1]), (1, stride, stride, 1), padding)
 
 
 def _entered(x: Tensor, kernel: Tensor) -> Tensor:

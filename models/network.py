@@ -62,6 +62,11 @@ class Network:
         return sum(v.size for v in self.variables)
 
     @property
+    def blurred(self) -> bool:
+        """Whether inputs of convolutions are blurred (models.blur)."""
+        return any(layer.kind == "blur" for layer in self.layers)
+
+    @property
     def macs(self) -> int:
         return sum(layer.macs for layer in self.layers)
 

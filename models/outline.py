@@ -14,6 +14,7 @@ Shape = tuple[int, int, int]  # height, width, channels
 Role = Literal["kernel", "other", "statistic"]
 Activation = Literal["", "relu", "relu6"]
 Initializer = Literal["he", "lecun"]
+Kind = Literal["convolution", "depthwise", "dense", "blur"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer with a kernel: its shapes, parameters, and multiply-adds per image, with groups taken into account."""
+    """One layer with a kernel: its shapes, parameters, and multiply-adds per image, with groups taken into account.
+
+    The kernel of a `blur` is fixed: it has multiply-adds and no parameters.
+    """
 
     name: str
-    kind: Literal["convolution", "depthwise", "dense"]
+    kind: Kind
     kernel: tuple[int, ...]
     output: tuple[int, ...]
     macs: int
@@ -81,6 +85,14 @@ class Outline:
         self._kernel(name, (size, size, channels, 1), fan_in=size * size)
         self._cost(name, "depthwise", (size, size, channels, 1), out, per_output=size * size)
         return out
+
+    def channels(self, x: Shape) -> int:
+        return x[2]
+
+    def blur(self, name: str, x: Shape) -> Shape:
+        height, width, channels = x
+        self.layers.append(Layer(name, "blur", (3, 3, channels, 1), x, height * width * channels * 9, parameters=0))
+        return x
 
     def dense(self, name: str, x: Shape, units: int) -> Shape:
         channels = x[2]
@@ -120,7 +132,7 @@ class Outline:
     def _cost(
         self,
         name: str,
-        kind: Literal["convolution", "depthwise", "dense"],
+        kind: Kind,
         kernel: tuple[int, ...],
         output: Shape,
         per_output: int,

@@ -52,10 +52,13 @@ class Shaped(Compute):
         wide = filters > 2 * rows.shape[0] and filters * math.prod(rows.shape[1:]) >= WIDE
         return product if wide and self.training and x.dtype != tf.float16 else product.computed()
 
-    def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
+    def filtered(self, x: Tensor, kernel: Tensor, stride: int) -> Tensor:
         pixels = x.shape[1] * x.shape[2]
         form = multiplied if pixels <= SMALL and pixels % 16 == 0 else shifted
-        return form(x, self.weights[f"{name}/kernel"], stride)
+        return form(x, kernel, stride)
+
+    def channels(self, x: Tensor) -> int:
+        return int(x.shape[0])
 
     def norm(self, name: str, x: Tensor, epsilon: float, activation: Activation = "") -> Tensor:
         gamma, beta, mean, variance = (

@@ -120,7 +120,9 @@ class _Crew:
     def _start(self, place: int) -> _Member:
         context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
         ours, theirs = context.Pipe()
-        words = (self.home.root, self.home.experiment, self.local, self.threads, self.shares[place], theirs)
+        share = self.shares[place]
+        beside = self.shares.count(share) if share else self.local.per_gpu  # workers on the same GPUs
+        words = (self.home.root, self.home.experiment, self.local, self.threads, share, beside, theirs)
         process = context.Process(target=_work, args=words, daemon=True)
         process.start()
         theirs.close()
@@ -190,14 +192,15 @@ def shares(gpus: list[str], jobs: int, devices: int = 0, per_gpu: int = 1) -> li
     return [parts[i % len(parts)] for i in range(jobs)]
 
 
-def _work(root: Path, experiment: Experiment, local: Local, threads: int, share: str | None, pipe: Connection) -> None:
+def _work(
+    root: Path, experiment: Experiment, local: Local, threads: int, share: str | None, per_gpu: int, pipe: Connection
+) -> None:
     """Run a worker process. `experiment` is the one of this sweep; the file in the folder may have changed since."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share
-    worker = Worker(
-        Home(root, experiment), local.devices, threads, quiet=True, restarts=local.restarts, per_gpu=local.per_gpu
-    )
+    home = Home(root, experiment)
+    worker = Worker(home, local.devices, threads, quiet=True, restarts=local.restarts, per_gpu=per_gpu)
     while True:
         try:
             task = pipe.recv()

@@ -54,7 +54,7 @@ class Estimate:
             took += f"; at least {duration(self.seconds / self.at_a_time)} with {self.at_a_time} at a time"
         if self.price:
             took += f"; {self.price * self.seconds / 3600:,.0f} at {self.price:g} an hour"
-        return f"Estimate: {took}, by the speed of this network in {self.source}."
+        return f"Estimate: {took}, without start-up, by the speed of this network in {self.source}."
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     seconds = [row.seconds_left for row in rows if row.state == "missing" and row.seconds_left is not None]
     bound = max(sum(seconds) / at_a_time, *seconds) if seconds else None
     guess = None if predicted else _estimate(home, sum(left.values()), at_a_time)
-    shown = power(collect(home, costs=False), images=images_tested(results_of(home)))
+    images = images_tested(results_of(home)) or images_of(home.experiment, "test")
+    shown = power(collect(home, costs=False), images=images)
     fed = reading_of(home, cluster.cpus_per_gpu) if on == "slurm" else None
     return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown, guess, fed)
 

@@ -34,7 +34,7 @@ from sweep.hardware import gpu_name, hardware, visible_gpus
 from sweep.lock import UNKNOWN
 from sweep.report.verdict import MARGIN
 from sweep.tracking.runs import hindrance
-from sweep.training.schedule import groups_of, most_devices
+from sweep.training.schedule import check_devices, most_devices
 from sweep.work.fitting import fitting
 
 SKEW_SECONDS = 5.0  # largest difference between this clock and the file system's
@@ -181,7 +181,7 @@ def _data(home: Home) -> Found:
     error = math.sqrt(0.09 / len(dataset.test))  # √(p (1 − p) / n) of an accuracy p of 90 %
     if error > MARGIN:
         few = f"on so few test images an accuracy of 90 % has a standard error of {100 * error:.2g} percentage points"
-        notes[few] = f"about {0.09 / MARGIN**2:,.0f} test images to show a margin of {100 * MARGIN:g} percentage points"
+        notes[few] = f"about {0.09 / MARGIN**2:,.0f} test images for one of {100 * MARGIN:g} percentage points"
     return (
         ("warning", "; ".join([said, *notes]), "; ".join(notes.values())) if notes else f"{said}, fingerprint {print_}"
     )
@@ -223,7 +223,7 @@ def _tracking(home: Home) -> Found:
 
 def _submission(home: Home) -> Found:
     """Check that SLURM accepts every kind of job exactly as it would be sent."""
-    groups_of(home.experiment.recipe, home.experiment.cluster.gpus_per_cell)
+    check_devices(home.experiment.recipe, home.experiment.cluster.gpus_per_cell)
     launch.private_name(home.root.resolve() / "slurm" / "submitit")
     chain = _chain(home)
     with tempfile.TemporaryDirectory() as folder:

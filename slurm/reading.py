@@ -27,6 +27,7 @@ class Reading:
     cores: float  # cores for one GPU
     rate: float  # images per second that the GPU trains on
     hardware: str
+    pixels: int = 0  # bytes of all images on a device (data.resident); 0 if they cannot be kept there
 
     @property
     def wait(self) -> float:
@@ -43,7 +44,8 @@ class Reading:
     def remedy(self) -> str:
         """Return the number of cores per GPU that each form of images needs, in words."""
         needed = ", ".join(f"{form} {self.rate / speed:.2g}" for form, speed in READ.items())
-        return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw)"
+        kept = f"; or GPUs with {self.pixels / 1e9:.3g} GB for the images (data.resident)" if self.pixels else ""
+        return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw){kept}"
 
 
 def reading_of(home: Home, cores: float) -> Reading | None:
@@ -51,19 +53,23 @@ def reading_of(home: Home, cores: float) -> Reading | None:
     experiment = home.experiment
     form, rows = _form(experiment), [*packing.measured(SHIPPED), *packing.measured(home.pool)]
     alike = alike_in(rows, experiment) if form else []
-    return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware) if alike else None
+    prepared, resident = _prepared(experiment), experiment.data.resident
+    pixels = sum(prepared.images.values()) * prepared.size**2 * 3 if prepared and resident == "auto" else 0
+    return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware, pixels) if alike else None
 
 
 def _form(experiment: Experiment) -> str:
-    """Return the form of the training images on disk; "" if they are not the user's own, or not there yet."""
+    """Return the form of the training images on disk; "" if nothing is read from there, or they are not there yet."""
+    if experiment.data.resident == "on":
+        return ""
     prepared = _prepared(experiment)
     return f"{prepared.format} shards" if prepared else "class folders" if experiment.data.name == "folder" else ""
 
 
-def images_of(experiment: Experiment) -> int:
-    """Return the number of training images in prepared shards; 0 for other data, or if they are not there yet."""
-    prepared = _prepared(experiment)
-    return max(0, prepared.images.get("train", 0) - experiment.data.validation) if prepared else 0
+def images_of(experiment: Experiment, split: str = "train") -> int:
+    """Return the number of images of a split of prepared shards; 0 for other data, or if they are not there yet."""
+    prepared, held_out = _prepared(experiment), experiment.data.validation if split == "train" else 0
+    return max(0, prepared.images.get(split, 0) - held_out) if prepared else 0
 
 
 def _prepared(experiment: Experiment) -> Prepared | None:
@@ -76,5 +82,5 @@ def _prepared(experiment: Experiment) -> Prepared | None:
 def alike_in(rows: Iterable[Packing], experiment: Experiment) -> list[Packing]:
     """Return the measurements of this network at this image size and precision, with any data."""
     model, data, recipe = experiment.model, experiment.data, experiment.recipe
-    begin, middle = f"{model.name} {model.width:g} on ", f", {data.image_size} px, {recipe.precision}, batch "
+    begin, middle = f"{model.title} on ", f", {data.image_size} px, {recipe.precision}, batch "
     return [row for row in rows if row.per_gpu == 1 and row.network.startswith(begin) and middle in row.network]

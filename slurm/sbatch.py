@@ -19,7 +19,7 @@ from sweep.experiment import Cluster, Experiment
 from sweep.experiment.checks import seconds_of
 from sweep.files import write_text
 from sweep.graph.training import Task
-from sweep.training.schedule import groups_of, most_devices
+from sweep.training.schedule import check_devices, most_devices
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default: indices 0 to 1000
 SINGLE = ("masks", "report", "rest")  # jobs that are not arrays of trainings
@@ -277,7 +277,7 @@ def gpus_of(experiment: Experiment, cells: bool) -> int:
     recipe, cluster = experiment.recipe, experiment.cluster
     if not cells:
         return most_devices(recipe, cluster.gpus_per_node)
-    groups_of(recipe, cluster.gpus_per_cell)  # raises Refused if they cannot share a batch
+    check_devices(recipe, cluster.gpus_per_cell)
     return cluster.gpus_per_cell
 
 

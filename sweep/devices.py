@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from sweep.errors import Refused
-from sweep.hardware import gpu_name
+from sweep.hardware import gpu_memory, gpu_name
 from sweep.progress import console
 
 LOGICAL_GPU_MIB = 8192  # memory of a logical part of a GPU, for tests with several replicas
@@ -27,6 +27,18 @@ class Devices:
     kind: str  # "GPU" or "CPU"
     nccl: bool = False  # needs one device per GPU; without it one device sums for all
     sharing: int = 1  # trainings on each device at the same time
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes of memory of each GPU; 0 on CPUs."""
+        if self.kind == "CPU":
+            return 0
+        return gpu_memory() if self.nccl else LOGICAL_GPU_MIB << 20
+
+    @property
+    def used(self) -> int:
+        """Return the bytes of the first GPU's memory that this process uses; 0 on CPUs."""
+        return int(tf.config.experimental.get_memory_info("GPU:0")["current"]) if self.kind == "GPU" else 0
 
     @property
     def cores(self) -> int:

@@ -27,6 +27,13 @@ def gpu_name() -> str:
     return _asked("name").partition("\n")[0].strip()
 
 
+def gpu_memory() -> int:
+    """Return the bytes of memory of the smallest visible GPU; 0 without one, or if it is not known."""
+    said = [line.split()[0] for line in _asked("memory.total").splitlines() if line.strip()]
+    parted = any(name.startswith("MIG") for name in visible_gpus())  # the driver tells the memory of the whole card
+    return min(int(words) << 20 for words in said) if said and not parted and all(map(str.isdigit, said)) else 0
+
+
 def visible_gpus() -> list[str]:
     """Return the GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

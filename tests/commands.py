@@ -51,9 +51,7 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
     command = [sys.executable, flag, program, *map(str, words)]
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = FORKING.Process(target=run, args=(command[1:], dict(os.environ), Path.cwd(), *said))
-        with chdir(ROOT):  # where the server starts, `tests` is this folder; tf2onnx installs a `tests` of its own
-            process.start()
+        process = forked(command[1:], *said)
         process.join(TIME_OUT)
         if process.exitcode is None:
             process.kill()
@@ -61,6 +59,46 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
         done = subprocess.CompletedProcess(command, process.exitcode, said[0].read_text(), ours(said[1].read_text()))
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
+
+
+def forked(command: list[str], *said: Path) -> Any:
+    """`python COMMAND` in a process that has loaded TensorFlow already, its output in files."""
+    process = FORKING.Process(target=run, args=(command, dict(os.environ), Path.cwd(), *said))
+    with chdir(ROOT):  # where the server starts, `tests` is this folder; tf2onnx installs a `tests` of its own
+        process.start()
+    return process
+
+
+class Fork:
+    """`lottery …` in such a process, in the background: what of Popen the tests use."""
+
+    def __init__(self, words: Sequence[object], folder: Path) -> None:
+        self.said = folder / "said"
+        self.process = forked(["-m", "lottery", *map(str, words)], self.said, self.said)
+        self.pid: int = self.process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        if self.returncode is None:
+            raise TimeoutError(f"process {self.pid} runs after {timeout} s")
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        self.wait(timeout)
+        return self.said.read_text(), None
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.process.kill()
 
 
 def ours(stderr: str) -> str:
@@ -93,7 +131,7 @@ def trainings(results: Path, pattern: str) -> list[Path]:
     return list(results.glob(f"trainings/{pattern}"))
 
 
-def kill_tree(process: subprocess.Popen[str]) -> None:
+def kill_tree(process: subprocess.Popen[str] | Fork) -> None:
     """The process and all that descend from it, also those that have a session of their own (MPI's ranks)."""
     with suppress(psutil.NoSuchProcess):
         first = psutil.Process(process.pid)
@@ -104,15 +142,19 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def started(*words: object, before: Sequence[str] = (), **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """`lottery …` in the background; whatever happens, nothing of it is left afterwards."""
-    command = [*before, *LOTTERY, *map(str, words)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | options
-    process = subprocess.Popen(command, **options)
-    try:
-        yield process
-    finally:
-        kill_tree(process)
+def started(*words: object, before: Sequence[str] = (), **options: Any) -> Iterator[subprocess.Popen[str] | Fork]:
+    """`lottery …` in the background, by another program or with options in a new process; nothing of it is left
+    afterwards, whatever happens."""
+    with tempfile.TemporaryDirectory() as folder:
+        if before or options:
+            pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            process = subprocess.Popen([*before, *LOTTERY, *map(str, words)], **pipes | options)
+        else:
+            process = Fork(words, Path(folder))
+        try:
+            yield process
+        finally:
+            kill_tree(process)
 
 
 def listening() -> None:

@@ -15,13 +15,13 @@ import tensorflow as tf
 from PIL import Image
 
 from sweep.data import shards
-from sweep.data.feed import Sharded
+from sweep.data.feed import Sharded, open_reader
 from sweep.devices import prepare
 
 if __name__ == "__main__":
     folder, seed, epochs, cache = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     split = shards.records_of(shards.open_prepared(folder), "train")
-    source = Sharded(split, prepare(), cache)
+    source = Sharded(split, prepare(), open_reader(split, cache))
     tf.constant(Image.new("RGB", (1, 1)).size)  # what is loaded at first use is not reading
     began = time.process_time()
     for epoch in range(epochs):

@@ -13,7 +13,7 @@ import numpy as np
 from models import Weights
 from sweep.devices import prepare
 from tests.conftest import connected_mask, tiny
-from tests.networks import inverted_residuals
+from tests.networks import inverted_residuals, one_convolution
 
 
 def program_of(devices: int, **recipe):
@@ -116,15 +116,18 @@ def depthwise(devices: int, **recipe) -> dict:
     return {"loss": loss, "equal": all(part.tobytes() == parts[0].tobytes() for parts in copies for part in parts)}
 
 
-def alike(devices: int, **recipe) -> dict:
+def alike(devices: int, network: str = "resnet8", **recipe) -> dict:
     """Where 20 steps lead a ticket, and the loss of each epoch."""
     import models.shaped
+    from models import NETWORKS
     from sweep.data import open_dataset
+    from sweep.experiment import Model
     from sweep.training.program import Program
     from sweep.training.schedule import epoch_of
 
     models.shaped.WIDE = 0
-    experiment = tiny(**recipe)
+    NETWORKS["one_convolution"] = one_convolution
+    experiment = dataclasses.replace(tiny(**recipe), model=Model(network, 0.25))
     run = Program(experiment, open_dataset(experiment.data), prepare(devices))
     run.load(run.network.initial(0), connected_mask(run.network))
     losses = []

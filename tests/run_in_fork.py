@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pathlib import Path
 def run(command: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
     """In the fork: as a new Python would be started there."""
     multiprocessing.set_start_method(None, force=True)  # the platform's, not that of this fork
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, as in the background of a shell
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or under nohup
     for number, path in enumerate(said, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()

@@ -339,11 +339,13 @@ PATIENCE = 4.0  # of a busy machine
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for a condition, never for a time: `seconds` is what an idle machine would need at most."""
-    deadline = time.monotonic() + PATIENCE * seconds
+    began = time.monotonic()
+    deadline = began + PATIENCE * seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s: {condition.__code__.co_names}")
-        time.sleep(0.1)
+        time.sleep(max(0.1, 2 * (time.monotonic() - began)))  # asking leaves the cores to those who are waited for
+        began = time.monotonic()
 
 
 def _alive(pid: int) -> bool:

@@ -27,11 +27,12 @@ def done(undisturbed, tmp_path) -> Path:
 
 
 @pytest.mark.tensorflow
-def test_opened_run_and_looked_at_it_gives_what_the_command_gave(trained, tiny_file, undisturbed):
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.drill)])
+def test_opened_run_and_looked_at_it_gives_what_the_command_gave(jobs, trained, tiny_file, undisturbed):
     sweep = Sweep(tiny_file, results=trained)
     assert repr(sweep) == f"{trained / 'tiny'}: 5 trainings, 4 of them missing"
     assert list(sweep.status()["state"]) == ["done", *["waiting"] * 4]
-    assert sweep.run(jobs=2) == []
+    assert sweep.run(jobs=jobs) == []
     page, *others = sweep.report()
     assert page.name == "report.html" and all(path.exists() for path in others)
     assert csv_of(trained) == csv_of(undisturbed)

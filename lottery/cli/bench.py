@@ -20,6 +20,7 @@ from sweep.bench.packing import Packing, pack
 from sweep.data import place_of, refuse_absent
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
+from sweep.experiment.file import changed
 from sweep.hardware import hardware
 from sweep.progress import Work, console, show
 
@@ -49,6 +50,7 @@ def step(
     batch: Annotated[tuple[int, ...], several("Images per step, over all devices")] = (64,),
     precision: Annotated[tuple[Precision, ...], several("Precision of the arithmetic")] = ("float32",),
     mask: Annotated[bool, Parameter(help="Compare with the same step without a mask, interleaved")] = False,
+    vary: Annotated[tuple[str, ...], several("Fields to compare with the same step as it is, interleaved")] = (),
     layers: Annotated[Layers, Parameter(help="Layers written for XLA (shaped), or TensorFlow's (plain)")] = "auto",
     rounds: Rounds = 20,
     steps: Steps = 5,
@@ -58,30 +60,37 @@ def step(
     """Measure the time of a training step on synthetic images, and its share of what the hardware allows.
 
     --model, --size, --batch and --precision take several values; every combination is measured.
-    Example: lottery bench step --mask --size 32 --batch 64 128
+    Example: lottery bench step --batch 64 128 --mask --vary recipe.norm_images=32 model.blur=true
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
-    cases = [synthetic(*case, width, layers, steps) for case in product(model, size, batch, precision)]
+    cases = []
+    for asked in product(model, size, batch, precision):
+        case = synthetic(*asked, width, layers, steps)
+        variants = {"masked": (case, True)} | ({"unmasked": (case, False)} if mask else {})
+        cases.append(variants | {field: (changed(case, field), True) for field in vary})
     from sweep.bench.roofline import measured
     from sweep.bench.step import time_steps
     from sweep.devices import prepare
 
     where = prepare(devices)
     rates = cache(partial(measured, where))
-    found: list[Timing] = []
-    variants = (True, False) if mask else (True,)
+    found: list[list[Timing]] = []
     with Work("steps", len(cases) * rounds, quiet=json_) as work:
-        for number, case in enumerate(cases, start=1):
-            found += time_steps(case, where, variants, rounds, steps, rates, work)
+        for number, variants in enumerate(cases, start=1):
+            found.append(time_steps(variants, where, rounds, steps, rates, work))
             work.at(number * rounds)  # also if it ran out of memory
+    every = [timing for case in found for timing in case]
     if json_:
-        print(json.dumps([asdict(timing) for timing in found], indent=1))
+        print(json.dumps([asdict(timing) for timing in every], indent=1))
         return 0
-    show(_table(found))
-    for masked, unmasked in zip(found[::2], found[1::2], strict=True) if mask else ():
-        if masked.step_ms and unmasked.step_ms:
-            cost = 100 * (masked.step_ms / unmasked.step_ms - 1)
-            console.print(f"{masked.model}, {masked.size} px: the mask costs {cost:+.2f} % of a step")
+    show(_table(every))
+    for masked, *others in found:
+        for other in others:
+            if masked.step_ms and other.step_ms:
+                ratio, what = other.step_ms / masked.step_ms, other.variant
+                ratio, what = (1 / ratio, "the mask") if what == "unmasked" else (ratio, what)
+                console.print(f"{masked.model}, {masked.size} px, {masked.precision}, batch {masked.batch}: {what} "
+                              f"costs {100 * (ratio - 1):+.2f} % of a step")  # fmt: skip
     return 0
 
 

@@ -20,7 +20,8 @@ from sweep.graph.state import missing, state_of
 from sweep.progress import console
 from sweep.work.fitting import fitting
 
-SHOWN = ("train_loss", "train_top1", "validation_top1", "learning_rate", "seconds")  # metrics shown per epoch
+# metrics shown per epoch
+SHOWN = ("train_loss", "train_top1", "train_top5", "validation_top1", "learning_rate", "seconds")
 
 
 def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:

@@ -42,7 +42,7 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.hardware import gpu_name
 from sweep.progress import console
-from sweep.training.schedule import groups_of
+from sweep.training.schedule import check_devices
 from sweep.work.fitting import fitting
 from sweep.work.worker import Failure, Worker, record_failure
 
@@ -197,7 +197,7 @@ def _run(home: Home, backend: Backend, quiet: bool, verbose: bool = False, repor
 def _refuse_unfit(home: Home, devices: int) -> None:
     """Raise Refused if devices cannot share a batch or data are missing, before anything is written."""
     if devices:
-        groups_of(home.experiment.recipe, devices)
+        check_devices(home.experiment.recipe, devices)
     for data in home.experiment.datasets.values():
         refuse_absent(data)
 

@@ -35,6 +35,8 @@ def method(home: Home) -> str:
     scaled = (
         f" (scaled from {recipe.learning_rate:g} at batch {recipe.reference_batch})" if recipe.reference_batch else ""
     )
+    batch = ", ".join(map(str, recipe.stages)) or recipe.batch
+    scaled += ", in proportion in the other stages" if recipe.stages and recipe.reference_batch else ""
     kinds = Counter(training.kind for training in home.graph)
     tickets = kinds["ticket"]
     beside = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if kind not in BY_ITSELF)
@@ -44,7 +46,7 @@ def method(home: Home) -> str:
     how = "; ".join(map(str, prune.methods)) + (f", in {prune.rounds} rounds" if prune.rounds > 1 else "")
     steps = [
         f"Dense run: {experiment.model.name} (width {experiment.model.width:g}) on {experiment.data.name}, "
-        f"{recipe.epochs} epochs, batch {recipe.batch}, learning rate {peak_rate(recipe):g}{scaled}, "
+        f"{recipe.epochs} epochs, batch {batch}, learning rate {peak_rate(recipe, recipe.batch):g}{scaled}, "
         f"{recipe.schedule}. Weights are kept at {points}, at extra early checkpoints and at the end.",
     ]
     if experiment.transfer.source:

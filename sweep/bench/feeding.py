@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 
 from sweep.data import open_dataset
-from sweep.data.feed import Resident, feed
+from sweep.data.feed import feed
+from sweep.data.resident import Resident
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Data, Recipe

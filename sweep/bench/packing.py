@@ -43,7 +43,7 @@ def network_of(experiment: Experiment) -> str:
     """Return a description of what decides the speed of a training: network, data, precision, batch."""
     model, data, recipe = experiment.model, experiment.data, experiment.recipe
     size = f", {data.image_size} px" if data.image_size else ""
-    return f"{model.name} {model.width:g} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
+    return f"{model.title} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
 
 
 def pack(experiment: Experiment, results: Path, per_gpu: int, seconds: float) -> Packing:

@@ -25,6 +25,7 @@ PASSES = 10
 # With many more outputs than inputs, batch norm is computed from the inputs' moments: the output is written and read;
 # its gradient is written, and read by both products; the output is read for the activation's gradient.
 WIDENING_PASSES = 6
+BLUR_PASSES = 4  # forward: the input is read and the output written; backward: the same of their gradients
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 VECTORS = 8  # float32 numbers per weight and step: weight, momentum, gradient, read and written; mask, cast copy
 
@@ -53,6 +54,8 @@ def traffic(network: Network, batch: int, precision: str) -> float:
 
 
 def _passes(layer: Layer) -> int:
+    if layer.kind == "blur":
+        return BLUR_PASSES
     *inputs, outputs = layer.kernel
     return WIDENING_PASSES if layer.kind == "convolution" and outputs > 2 * math.prod(inputs) else PASSES
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from sweep.bench.step import timed
 from sweep.data import Dataset, open_dataset
-from sweep.data.feed import PER_REPLICA
+from sweep.data.resident import PER_REPLICA
 from sweep.devices import Devices, first
 from sweep.experiment import Experiment
 from sweep.progress import Work

@@ -1,10 +1,11 @@
-"""The time of a training step with and without a mask: variants interleaved in one process, medians compared."""
+"""The time of a training step in several variants: interleaved in one process, medians compared."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from sweep.bench.roofline import Rates
 from sweep.data import open_dataset
-from sweep.data.feed import Resident
+from sweep.data.resident import Resident
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.hardware import gpu_ids, hardware
@@ -34,73 +35,77 @@ class Timing:
     precision: str
     batch: int  # over all devices
     devices: int
-    variant: str  # masked or unmasked
+    variant: str  # masked, unmasked, or the field that is changed
     first_seconds: float | None = None  # time until the first step is done, with tracing and compiling
     step_ms: float | None = None  # median
     images_per_second: float | None = None
     epoch_seconds: float | None = None  # time of an epoch of `usual_images` images
     utilisation: float | None = None  # percent of the time the GPU was busy
-    memory_gib: float | None = None  # peak on the device, over both variants
+    memory_gib: float | None = None  # peak on the device, over all variants
     roofline: float | None = None  # least possible time ÷ time taken
     failure: str = ""
 
 
 def time_steps(
-    experiment: Experiment,
+    variants: Mapping[str, tuple[Experiment, bool]],
     devices: Devices,
-    masks: tuple[bool, ...],
     rounds: int,
     steps: int,
     rates: Callable[[str], Rates],
     work: Work,
 ) -> list[Timing]:
-    """Return the median step time with a mask (half of the weights pruned) and without, over `rounds` × `steps` steps.
+    """Return the median step time of every variant, over `rounds` × `steps` steps.
 
+    A variant is an experiment, and whether it has a mask (half of the weights pruned).
     `rates` is called last: what TensorFlow computes before it traces a program changes the name of the compiled
     program, and so whether it is found in the folder that TF_XLA_FLAGS names.
     """
-    recipe, size = experiment.recipe, experiment.data.image_size
     found = [
         Timing(
-            hardware(), experiment.model.name, experiment.model.width, size, recipe.precision, recipe.batch,
-            devices.replicas, "masked" if mask else "unmasked",
+            hardware(), one.model.name, one.model.width, one.data.image_size, one.recipe.precision,
+            one.recipe.batch_at(0), devices.replicas, name,
         )
-        for mask in masks
+        for name, (one, _) in variants.items()
     ]  # fmt: skip
-    dataset = open_dataset(experiment.data).for_training_only()
-    epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
-    programs: list[Program] = []
+    opened = cache(lambda data: open_dataset(data).for_training_only())
+    programs: list[tuple[Program, Epoch]] = []
     first: list[float] = []
-    each: list[list[float]] = [[] for _ in masks]
+    each: list[list[float]] = [[] for _ in variants]
     try:
         if devices.kind == "GPU":
             tf.config.experimental.reset_memory_stats("GPU:0")
-        for mask in masks:
+        for one, mask in variants.values():
+            dataset = opened(one.data)
             began = time.perf_counter()
-            program = Program(experiment, dataset, devices, use_mask=mask)
+            program = Program(one, dataset, devices, use_mask=mask)
+            epoch = epoch_of(one.recipe, 0, 0, len(dataset.train), dataset.image_size)
             weights = program.network.initial(0)
             program.load(weights, by_quantile(weights.kernels, 0.5).mask if mask else None)
             timed(program, epoch, 1)
             first.append(time.perf_counter() - began)
-            timed(program, epoch, steps)
-            programs.append(program)
+            timed(program, epoch, min(steps, len(epoch.order)))
+            programs.append((program, epoch))
+        steps = min(steps, *(len(epoch.order) for _, epoch in programs))
         with watched(gpu_ids()[:1]) as gpu_busy:
             for turn in range(rounds):
                 for i in np.roll(np.arange(len(programs)), turn):
-                    each[i].append(timed(programs[i], epoch, steps)[0] / steps)
+                    each[i].append(timed(*programs[i], steps)[0] / steps)
                 work.one_more()
             busy = gpu_busy().get("gpu_busy_share")
     except tf.errors.ResourceExhaustedError:
         return [replace(timing, failure="out of memory") for timing in found]
     memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30 if devices.kind == "GPU" else None
-    least = rates(recipe.precision).seconds(programs[0].network, recipe.batch // devices.replicas, recipe.precision)
+    least = [
+        rates(timing.precision).seconds(program.network, timing.batch // devices.replicas, timing.precision)
+        for timing, (program, _) in zip(found, programs, strict=True)
+    ]
     return [
         replace(
-            timing, first_seconds=start, step_ms=1e3 * step, images_per_second=recipe.batch / step,
-            epoch_seconds=usual_images(size) / recipe.batch * step, utilisation=busy and 100 * busy,
-            memory_gib=memory, roofline=least / step,
+            timing, first_seconds=start, step_ms=1e3 * step, images_per_second=timing.batch / step,
+            epoch_seconds=usual_images(timing.size) / timing.batch * step, utilisation=busy and 100 * busy,
+            memory_gib=memory, roofline=shortest / step,
         )
-        for timing, start, step in zip(found, first, map(median, each), strict=True)
+        for timing, start, step, shortest in zip(found, first, map(median, each), least, strict=True)
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The path of a split to the devices: copied once (`Images`), or batch by batch (`Files`, `Shards`)."""
+"""The path of a split to the devices: copied once (sweep.data.resident), or batch by batch (`Files`, `Shards`)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from sweep.data import Files, Images, Split
 from sweep.data.decoded import Decoded
+from sweep.data.resident import Resident, ResidentShards, residence
 from sweep.data.shards import Reader, Shards
 from sweep.data.staging import room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
@@ -24,27 +25,6 @@ from sweep.progress import console
 
 Tensor = Any
 AHEAD = 2  # batches prepared while the device works
-
-
-class Resident:
-    """A split as uint8 in the memory of every device; the compiled step gathers a batch from it by index."""
-
-    def __init__(self, split: Images, devices: Devices) -> None:
-        self.count = len(split)
-        with devices.strategy.scope():
-            # int64 labels: TensorFlow keeps int32 in the host's memory, not the GPU's
-            self.images, self.labels = (
-                tf.Variable(array, trainable=False, **PER_REPLICA)
-                for array in (split.images, split.labels.astype(np.int64))
-            )
-
-    def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[None]:
-        """Yield None for every step: the compiled step gathers its batch by index."""
-        while True:
-            yield None
-
-    def example(self, rows: int) -> None:
-        """Return None, as `batches` yields."""
 
 
 class Streamed:
@@ -64,7 +44,7 @@ class Streamed:
                 lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
             )
         else:
-            # an image's crop depends on its step and its place in the batch, not on where this session started
+            # an image's crop depends on its step and its place in the batch, not on where training was resumed
             draws = np.repeat(seeds.astype(np.int64), order.shape[1], axis=0)
             draws[:, 1] += np.tile(np.arange(order.shape[1]), len(order))
             data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
@@ -93,10 +73,9 @@ class Streamed:
 class Sharded:
     """A split of prepared images, read in threads while the device trains; the device cuts windows from them."""
 
-    def __init__(self, split: Shards, devices: Devices, cache: str) -> None:
-        self.split, self.devices = split, devices
+    def __init__(self, split: Shards, devices: Devices, reader: Reader) -> None:
+        self.split, self.devices, self.reader = split, devices, reader
         self.count = len(split)
-        self.reader = open_reader(split, cache)
         self.threads = len(os.sched_getaffinity(0))
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
@@ -116,15 +95,8 @@ class Sharded:
                     left.cancel()
 
     def _batch(self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor) -> Any:
-        rows, size = np.maximum(order[step], 0), self.split.prepared.size  # -1 pads the last batch of an evaluation
-        images: np.ndarray = np.empty((len(rows), size, size, 3), np.uint8)
-
-        def fetch(part: np.ndarray) -> None:
-            for i in part:
-                self.reader.pixels(int(rows[i]), images[i])
-
-        list(pool.map(fetch, np.array_split(np.arange(len(rows)), self.threads)))
-        records = self.split.records[rows]
+        rows = np.maximum(order[step], 0)  # -1 pads the last batch of an evaluation
+        images, records = self.reader.squares(rows, pool, self.threads), self.split.records[rows]
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
         return self._placed((images, records["label"].astype(np.int64), windows))
@@ -150,38 +122,41 @@ class Sharded:
 
 
 def open_reader(split: Shards, cache: str) -> Reader:
-    """Return a reader with a cache on the node's disk if there is room (for pixels, else shards), or a plain one."""
+    """Return a reader with a cache on the node's disk (pixels where they fit, else shards), or a plain one.
+
+    A disk that is missing, full or read-only costs speed and no training.
+    """
     place = "" if cache == "off" else cache or os.environ.get("SLURM_TMPDIR", "")
     if not place:
         return Reader(split)
-    if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # earlier versions wrote no counts
-        try:
-            return Decoded(split, Path(place))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-    if room_for(split, Path(place)):
-        return Reader(staged(split, Path(place)))
-    console.print(f"no room in {place} for the {split.split} images; reading them where they are")
+    folder = Path(place).expanduser()
+    try:
+        if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # earlier versions wrote no counts
+            try:
+                return Decoded(split, folder)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+        if room_for(split, folder):
+            return Reader(staged(split, folder))
+        why = "no room"
+    except OSError as error:
+        why = str(error.strerror)
+    said = "data.cache" if cache else "$SLURM_TMPDIR"
+    console.print(f"{said}: {place}: {why}; the {split.split} images are read where they are")
     return Reader(split)
-
-
-# Every replica keeps its own copy and computes the same new value, so that no copy is sent. The replicas stay equal to
-# the bit, because the gradients they compute it from were summed over all of them.
-PER_REPLICA = {
-    "synchronization": tf.VariableSynchronization.ON_READ,
-    "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA,
-}
 
 
 Feed = Resident | Streamed | Sharded
 
 
-def feed(split: Split, devices: Devices, size: int, cache: str = "") -> Feed:
+def feed(split: Split, devices: Devices, size: int, cache: str = "", resident: str = "off") -> Feed:
+    """Return the feed of a split; `cache` and `resident` as in an experiment's `data`."""
     if isinstance(split, Images):
         return Resident(split, devices)
     if isinstance(split, Shards):
-        return Sharded(split, devices, cache)
+        kept, reader = residence(split, devices, resident), open_reader(split, cache)
+        return ResidentShards(split, devices, reader, kept == "divided") if kept else Sharded(split, devices, reader)
     assert isinstance(split, Files)
     return Streamed(split, devices, size)
 

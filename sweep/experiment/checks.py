@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from models import build
 from sweep.errors import brief, cut
-from sweep.experiment.fields import Experiment, Prune, Transfer, plain
+from sweep.experiment.fields import Experiment, Prune, Recipe, Transfer, plain
 from sweep.experiment.point import END, Point
 from sweep.experiment.sources import SOURCES
+from sweep.experiment.stage import Stage
 
 RESERVED = ("trainings", "masks", "compiled", "autotuned", "slurm", "reference")  # other folders of a pool
 
@@ -43,6 +45,10 @@ class Rule:
         return any(one.startswith(other) or other.startswith(one) for one, other in pairs)
 
 
+def _can_blur(name: str, width: float) -> bool:
+    return build(name, image_size=32, channels=3, classes=10, width=width, blur=True).blurred
+
+
 def _prunes(prune: Prune) -> bool:
     own = any(one.own_quantile is not None for one in prune.methods)
     return bool(prune.each_quantile or prune.thresholds or own)
@@ -62,6 +68,11 @@ def _transfers(prune: Prune) -> bool:
 def _apart(quantiles: tuple[float, ...]) -> bool:
     """Whether the quantiles are all different and below 1."""
     return len(set(quantiles)) == len(quantiles) and max(quantiles) < 1
+
+
+def _follow_each_other(stages: tuple[Stage, ...], epochs: int) -> bool:
+    begins = [one.begin for one in stages]
+    return not begins or (begins == sorted(set(begins)) and begins[0] == 0 and begins[-1] < epochs)
 
 
 def _ends_before(points: Iterable[Point], epochs: int) -> bool:
@@ -88,6 +99,9 @@ OF_A_TRAINING = (
     Rule("data.image_size data.name", lambda size, source: size or source != "synthetic",
          "the pixels of synthetic images"),
 
+    Rule("data.resident data.name", lambda kept, source: kept == "auto" or source == "shards",
+         "auto: only shards can be either streamed or kept in the memory of the GPUs"),
+
     Rule("recipe.norm_images recipe.batch", lambda images, batch: not images or batch % images == 0,
          "0 (the whole batch) or a divisor of recipe.batch ({1})"),
     Rule("recipe.warmup_epochs recipe.epochs", lambda warmup, epochs: warmup < epochs, "less than {1} epochs"),
@@ -95,6 +109,9 @@ OF_A_TRAINING = (
          "epochs where schedule is step, nothing elsewhere"),
     Rule("recipe.milestones", lambda found: [0, *found] == sorted({0, *found}), "rising epochs, 1 or more"),
     Rule("recipe.milestones recipe.epochs", lambda found, epochs: max(found, default=0) < epochs, "less than {1}"),
+    *(Rule(f"recipe.{name} recipe.policy", lambda value, policy, usual=usual: value == usual or policy == "rand",
+           f"{usual}, or recipe.policy rand: other policies ({{1}}) do not have it")
+      for name, usual in (("rand_operations", Recipe.rand_operations), ("rand_magnitude", Recipe.rand_magnitude))),
     Rule("recipe.stop_at data.validation", lambda stop, images: not stop or images,
          "data.validation above 0 to measure it on"),
     Rule("recipe.first_size data.image_size", lambda first, size: not size or first <= size,
@@ -102,11 +119,24 @@ OF_A_TRAINING = (
     Rule("recipe.full_size_epoch recipe.epochs", lambda epoch, epochs: epoch < epochs, "less than {1} (recipe.epochs)"),
     Rule("recipe.first_size recipe.full_size_epoch", lambda first, epoch: bool(first) == bool(epoch),
          "recipe.full_size_epoch with it (both or none)"),
+    Rule("recipe.stages recipe.epochs", _follow_each_other, "rising epochs, the first from 0, the last before {1}"),
+    Rule("recipe.stages recipe.batch", lambda stages, batch: not stages or stages[-1].batch in (0, batch),
+         "recipe.batch ({1}) in the last one"),
+    Rule("recipe.stages recipe.first_size", lambda stages, first: not (stages and first),
+         "recipe.first_size 0: both resize"),
+    Rule("recipe.stages recipe.rest", lambda stages, rest: not stages or rest == "dropped", "recipe.rest dropped"),
+    Rule("recipe.stages recipe.norm_images",
+         lambda stages, images: not images or all(one.batch % images == 0 for one in stages),
+         "batches that recipe.norm_images ({1}) divides"),
+    Rule("recipe.stages data.image_size", lambda stages, size: not size or all(one.pixels <= size for one in stages),
+         "pixels up to {1} (data.image_size)"),
 )  # fmt: skip
 
 RULES = (
     Rule("name", lambda name: name not in RESERVED,
          f"another name: {', '.join(RESERVED)} hold what experiments share"),
+    Rule("model.blur model.name model.width", lambda blur, *network: not blur or _can_blur(*network),
+         "false: in {1} of width {2} no convolution with a stride reads 16 channels"),
     *OF_A_TRAINING,
     *(rule.inside("transfer") for rule in OF_A_TRAINING),
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from models import NETWORKS, Initializer
@@ -20,6 +21,7 @@ from sweep.experiment.method import Method, Methods
 from sweep.experiment.options import Option
 from sweep.experiment.point import BEGINNING, Point, Points
 from sweep.experiment.sources import SOURCES
+from sweep.experiment.stage import Stage, Stages
 
 
 def given(default: Any, description: str, **limits: Any) -> Any:
@@ -45,10 +47,16 @@ class Model(Section):
     name: Annotated[str, among(NETWORKS)] = given("mobilenet_v2", "architecture of the network")
     width: Number = given(1.0, "factor on the published number of channels", gt=0, le=16)
     initializer: Initializer = given("he", "of kernels: he, variance 2/fan-in; lecun, 1/fan-in truncated (Renda's)")
+    blur: bool = given(False, "blur-pool: strided convolutions read blurred inputs (16 channels or more)", strict=True)
     weights: Line = circumstance(
         "", "initial weights: a .h5, .npz or .keras file, or a training of these results; empty = random"
     )
     weights_digest: Line = circumstance("", "digest of the weights file; filled in when a sweep is planned")
+
+    @property
+    def title(self) -> str:
+        """Return name, width and blur-pool: what decides the speed of the network."""
+        return f"{self.name} {self.width:g}{' with blur-pool' if self.blur else ''}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Data(Section):
         "", "digest of names, sizes and labels in folder or shards; filled in when a sweep is planned"
     )
     cache: Line = circumstance("", "for shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none")
+    resident: Switch = circumstance("auto", "for shards: all images in the memory of the GPUs; auto: where they fit")
     image_size: Whole = given(0, "height and width in pixels; 0 = those of the source", ge=0, le=4096)
     channels: Literal["auto", "rgb"] = given("auto", "auto: those of the source; rgb: grey images get three channels")
     validation: Whole = given(0, "images held out of training, drawn once for all seeds", ge=0)
@@ -110,14 +119,53 @@ class Recipe(Section):
     cutmix_share: Number = given(0.5, "of mixed steps that get CutMix where mixup is on too", ge=0, le=1)
     mixing_share: Number = given(1.0, "of steps that are mixed; the others train on images as they are", ge=0, le=1)
     erasing: Number = given(0.0, "share of images of which a random rectangle is erased; 0 = off", ge=0, le=1)
+    policy: Literal["none", "trivial", "rand"] = given(
+        "none", "random operations on each image: trivial: TrivialAugment, wide; rand: RandAugment"
+    )
+    rand_operations: Whole = given(2, "RandAugment: operations on each image, one after the other", ge=1, le=10)
+    rand_magnitude: Whole = given(9, "RandAugment: strength of operations; 10 is the greatest", ge=0, le=10)
     first_size: Whole = given(0, "progressive resizing: pixels of the first epoch; 0 = off", ge=0, le=4096)
     full_size_epoch: Whole = given(0, "progressive resizing: first epoch at full size", ge=0)
+    stages: Stages = given(
+        (), "sizes with a batch each: [128px/512, 160px/384@6ep, 224px@16ep]; `reference_batch` scales the rate of each"
+    )
     stop_at: Number = given(0.0, "end when validation accuracy reaches this; 0 = off", ge=0, le=1)
     norm_momentum: Number = given(0.9, "share of the old moving statistic kept at each step", ge=0, lt=1)
     precision: Literal["float32", "bfloat16", "float16"] = given("float32", "of arithmetic; weights are float32")
     xla: Switch = circumstance("auto", "auto: on GPUs (on CPU it is 4 to 6 times slower)")
     layers: Literal["auto", "plain", "shaped"] = circumstance("auto", "form of the layers; auto: shaped if faster")
     checkpoint_minutes: Number = circumstance(10.0, "minutes between checkpoints, besides one after every epoch", gt=0)
+
+    # With stages, the steps of an epoch follow from `per_epoch`, those of an epoch in batches of `batch`. Images that
+    # fill no step are others in every epoch.
+
+    def stage_at(self, epoch: int) -> Stage:
+        """Return the stage of an epoch; without stages, one without a size."""
+        return max((one for one in self.stages if one.begin <= epoch), key=lambda one: one.begin, default=Stage())
+
+    def batch_at(self, epoch: int) -> int:
+        return self.stage_at(epoch).batch or self.batch
+
+    @property
+    def batches(self) -> set[int]:
+        """Return all batch sizes that are trained with."""
+        return {one.batch or self.batch for one in self.stages} or {self.batch}
+
+    def steps_at(self, epoch: int, per_epoch: int) -> int:
+        """Return the number of steps of an epoch."""
+        return per_epoch * self.batch // self.batch_at(epoch)
+
+    def steps_before(self, epoch: int, per_epoch: int) -> int:
+        """Return the number of steps before an epoch."""
+        begins = [*(one.begin for one in self.stages if one.begin < epoch), epoch] if self.stages else [0, epoch]
+        return sum((end - begin) * self.steps_at(begin, per_epoch) for begin, end in pairwise(begins))
+
+    def epoch_at(self, step: int, per_epoch: int) -> tuple[int, int]:
+        """Return the epoch that a step is in, and its place there."""
+        begin = max(one for one in {0, *(one.begin for one in self.stages)}
+                    if self.steps_before(one, per_epoch) <= step)  # fmt: skip
+        epochs, place = divmod(step - self.steps_before(begin, per_epoch), self.steps_at(begin, per_epoch))
+        return begin + epochs, place
 
 
 _SHARE = Form(None, "a number, at least 0, below 1 (0.9 = 90 % of the weights go)", ge=0, lt=1)
@@ -238,7 +286,7 @@ def identity(part: Any) -> dict[str, Any]:
         value = getattr(part, f.name)
         if not f.metadata.get("identity", True) or value == f.default:
             continue
-        said = identity(value) if isinstance(value, Section) else value
+        said = identity(value) if isinstance(value, Section) else plain(value)
         if said != {}:  # else the section differs only in circumstances
             out[f.name] = said
     return out
@@ -250,4 +298,4 @@ def plain(part: Any) -> Any:
         return {f.name: plain(getattr(part, f.name)) for f in dataclasses.fields(part)}  # type: ignore[arg-type]
     if isinstance(part, tuple):
         return [plain(one) for one in part]
-    return str(part) if isinstance(part, Point | Method) else part
+    return str(part) if isinstance(part, Point | Method | Stage) else part

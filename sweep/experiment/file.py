@@ -74,6 +74,15 @@ def check(experiment: Experiment) -> None:
     read(plain(experiment))
 
 
+def changed(experiment: Experiment, override: str) -> Experiment:
+    """Return the experiment with one `recipe.epochs=30` override; raise Refused with all mistakes."""
+    from sweep.experiment.reading import read
+
+    raw = plain(experiment)
+    _set(raw, *_parsed(override))
+    return read(raw)
+
+
 class _Loader(yaml.SafeLoader):
     """A YAML loader with fewer surprises, made for untrusted files.
 

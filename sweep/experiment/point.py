@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from sweep.experiment.forms import ONCE, Form, Mistake
+
+
+class Schedule(Protocol):
+    """What a point needs of a recipe."""
+
+    @property
+    def epochs(self) -> int: ...
+
+    def steps_before(self, epoch: int, per_epoch: int) -> int: ...
 
 
 @dataclass(frozen=True)
 class Point:
     """A point of a training, in epochs or steps.
 
-    >>> str(point("2ep")), str(point("500it")), str(point(0)), point("2ep").step(per_epoch=390, epochs=30)
-    ('2ep', '500it', '0', 780)
+    >>> str(point("2ep")), str(point("500it")), str(point(0))
+    ('2ep', '500it', '0')
     """
 
     count: int
@@ -26,11 +35,11 @@ class Point:
             return "end"
         return f"{self.count}{self.unit}" if self.count else "0"
 
-    def step(self, per_epoch: int, epochs: int) -> int:
-        """Return the number of optimizer steps before this point, in a training of `epochs` × `per_epoch` steps."""
-        if self.unit == "end":
-            return epochs * per_epoch
-        return self.count * per_epoch if self.unit == "ep" else self.count
+    def step(self, recipe: Schedule, per_epoch: int) -> int:
+        """Return the number of optimizer steps before this point; `per_epoch`: steps of an epoch of recipe.batch."""
+        if self.unit == "it":
+            return self.count
+        return recipe.steps_before(recipe.epochs if self.unit == "end" else self.count, per_epoch)
 
 
 BEGINNING, END = Point(0, "ep"), Point(0, "end")
@@ -49,6 +58,7 @@ def point(text: object) -> Point:
     return Point(int(found[1]), found[2]) if int(found[1]) else BEGINNING  # type: ignore[arg-type]
 
 
+Steps = Callable[[Point], int] | None  # the number of steps before a point, if it is known
 WRITTEN = "0|end|[0-9]{1,9}(ep|it)"
 _JSON = {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^({WRITTEN})$"}]}
 Points = Annotated[tuple[Annotated[Point, Form(point, "a point of training: 0, 2ep, 500it or end", _JSON)], ...], ONCE]
@@ -58,21 +68,20 @@ Points = Annotated[tuple[Annotated[Point, Form(point, "a point of training: 0, 2
 LADDER = tuple(map(point, ("0", "100it", "200it", "500it", "1000it", "2000it", "1ep", "2ep", "5ep", "10ep")))
 
 
-def in_order(points: Iterable[str], per_epoch: int = 0) -> list[str]:
-    """Return points in the order of training; if `per_epoch` (steps) is unknown, steps come before epochs.
+def in_order(points: Iterable[str], step: Steps = None) -> list[str]:
+    """Return points in the order of training; if `step` of a point is not known, steps come before epochs.
 
     >>> in_order(["end", "10ep", "500it", "1ep", "0"])
     ['0', '500it', '1ep', '10ep', 'end']
-    >>> in_order(["10ep", "500it", "1ep", "0"], per_epoch=390)
+    >>> in_order(["10ep", "500it", "1ep", "0"], lambda at: at.count * (390 if at.unit == "ep" else 1))
     ['0', '1ep', '500it', '10ep']
     """
     found = {text: point(text) for text in points}
 
     def place(text: str) -> tuple[int, int]:
-        if found[text] == END:
-            return 2, 0
-        epochs = found[text].unit == "ep" and found[text].count > 0
-        count = found[text].count * (per_epoch or 1) if epochs else found[text].count
-        return (0 if per_epoch else int(epochs)), count
+        at = found[text]
+        if step and at != END:
+            return 0, step(at)
+        return {"it": 0, "ep": int(at.count > 0), "end": 2}[at.unit], at.count
 
     return sorted(found, key=place)

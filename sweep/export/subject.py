@@ -105,7 +105,8 @@ def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
         right = f"{network.image_size}, {network.channels} and {network.classes} of {training.slug}"
         raise Refused(f"data: {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected {right}")
     facts = Facts(
-        training.name, home.experiment.name, network.name, network.image_size, network.channels,
+        training.name, home.experiment.name, network.name + " with blur-pool" * network.blurred, network.image_size,
+        network.channels,
         list(dataset.class_names), [1.0 / (255.0 * d) for d in dataset.deviation],
         [-m / d for m, d in zip(dataset.mean, dataset.deviation, strict=True)],
         float(np.count_nonzero(weights.kernels) / weights.kernels.size), result["test"]["top1"],

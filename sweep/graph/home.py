@@ -64,9 +64,8 @@ class Home:
         folder = self.folder(training)
         if at == END:
             return folder / "snapshots" / "final.h5"
-        return snapshot_at(
-            folder, at.count if at.unit == "it" or at == BEGINNING else at.count * steps_per_epoch(folder)
-        )
+        known = at.unit == "it" or at == BEGINNING
+        return snapshot_at(folder, at.step(training.recipe, 0 if known else steps_per_epoch(folder)))
 
     def done(self, training: Task) -> bool:
         """Whether a training has a result, or was skipped."""
@@ -113,7 +112,8 @@ class Home:
             return "there"
         steps, ended = steps_per_epoch(folder), self.last_epoch(training)
         early = ended < training.recipe.epochs and at != END
-        return "never" if early and at.step(steps, training.recipe.epochs) > ended * steps else "lost"
+        recipe = training.recipe
+        return "never" if early and at.step(recipe, steps) > recipe.steps_before(ended, steps) else "lost"
 
     def last_epoch(self, training: Task) -> int:
         """Return the last epoch of a finished training: the recipe's, or an earlier one with recipe.stop_at."""
@@ -195,7 +195,7 @@ def kept_steps(folder: Path) -> list[int]:
 
 
 def steps_per_epoch(folder: Path) -> int:
-    """Return the steps per epoch of the finished training in `folder`; raise Refused if it is not done."""
+    """Return the steps of an epoch of `recipe.batch`, of the finished training in `folder`, or raise Refused."""
     result = files.read_json_if_there(folder / "result.json", RESULT)
     if result is None:
         raise Refused(f"{folder.name}: it is not done, so how many steps its epochs have is not known; lottery sweep "

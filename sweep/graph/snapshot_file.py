@@ -19,13 +19,15 @@ SHAPE = ("image_size", "channels", "classes")
 
 def attributes_of(network: Network, width: float) -> dict[str, Any]:
     """Return the attributes of a snapshot or mask file that say which network it belongs to."""
-    return {"network": network.name, "width": width, **{key: getattr(network, key) for key in SHAPE}}
+    blur = {"blur": True} if network.blurred else {}
+    return {"network": network.name, "width": width, **blur, **{key: getattr(network, key) for key in SHAPE}}
 
 
 def network_of(attributes: dict[str, Any]) -> Network:
     """Return the network that a snapshot or mask belongs to, from the attributes of its file."""
     name, width, *shape = (attributes[key] for key in ("network", "width", *SHAPE))
-    return build(str(name), width=width, **dict(zip(SHAPE, shape, strict=True)))
+    blur = bool(attributes.get("blur", False))
+    return build(str(name), width=width, blur=blur, **dict(zip(SHAPE, shape, strict=True)))
 
 
 def adopted_weights(path: Path, network: Network, seed: int) -> Weights:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from sweep import files
-from sweep.experiment import Point
+from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
 from sweep.graph.home import AGAIN, REASON, RESULT, Home, steps_per_epoch
@@ -81,8 +80,10 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
     folder, until = home.folder(training), float(training.recipe.epochs)
     begins = until - training.epochs
     if lacking:
-        steps, end = steps_per_epoch(folder), home.last_epoch(training)
-        until, folder = math.ceil(max(at.step(steps, end) for at in lacking) / steps), folder / AGAIN
+        steps, ends = steps_per_epoch(folder), home.last_epoch(training)
+        recipe, ended = training.recipe, Point(ends, "ep")
+        epoch, rest = recipe.epoch_at(max((ended if at == END else at).step(recipe, steps) for at in lacking), steps)
+        until, folder = epoch + bool(rest), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
 

@@ -11,13 +11,14 @@ from models import Network
 
 def multiply_adds(network: Network) -> np.ndarray:
     """Return the multiply-adds of every prunable weight for one image, `[prunable]`."""
-    return np.repeat(_output_pixels(network), [prod(layer.kernel) for layer in network.layers])
+    return np.repeat(_output_pixels(network), [variable.size for variable in network.of("kernel")])
 
 
 def macs_remaining(mask: np.ndarray, network: Network) -> float:
-    """Return the share of the dense network's multiply-adds that a mask keeps."""
+    """Return the share of the dense network's multiply-adds that a mask keeps; those of blur-pool stay."""
     kept = [int(part.sum()) for part in network.split("kernel", mask).values()]
-    return float(np.dot(_output_pixels(network), kept) / network.macs)
+    fixed = sum(layer.macs for layer in network.layers if not layer.parameters)
+    return float((np.dot(_output_pixels(network), kept) + fixed) / network.macs)
 
 
 def _output_pixels(network: Network) -> np.ndarray:
@@ -25,7 +26,7 @@ def _output_pixels(network: Network) -> np.ndarray:
 
     A weight of a depthwise kernel is multiplied with one input channel only, so groups are counted.
     """
-    return np.array([layer.macs // prod(layer.kernel) for layer in network.layers], np.int64)
+    return np.array([layer.macs // prod(layer.kernel) for layer in network.layers if layer.parameters], np.int64)
 
 
 def stored_bytes(mask: np.ndarray | None, network: Network) -> int:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import mean
 
+from sweep.experiment import Recipe
+from sweep.experiment.point import Steps
 from sweep.graph.home import Home
 from sweep.graph.results import Results, Row, classes_of, collect, images_tested, results_of, unsealed_results
 from sweep.graph.state import State, states
@@ -27,6 +29,7 @@ class Findings:
     results: Results
     classes: int  # 0: not known
     unsealed: int  # number of results without checksum, from versions before 0.3
+    recipe: Recipe  # of the dense runs
 
     @property
     def answer(self) -> str:
@@ -73,9 +76,10 @@ class Findings:
         return words.near_chance(mean(dense), images_tested(self.results), self.classes) if known else ""
 
     @property
-    def _steps(self) -> int:
-        """Return the steps per epoch, or 0 if nothing is trained."""
-        return max((result["steps_per_epoch"] for result in self.results.values()), default=0)
+    def _steps(self) -> Steps:
+        """Return the number of steps before a point, as a function; None if nothing is trained."""
+        per_epoch = max((result["steps_per_epoch"] for result in self.results.values()), default=0)
+        return (lambda at: at.step(self.recipe, per_epoch)) if per_epoch else None
 
     @property
     def rule(self) -> str:
@@ -87,7 +91,8 @@ def findings(home: Home, margin: float = MARGIN) -> Findings:
     """Return the findings of a sweep, finished or not. Nothing is written."""
     rows = collect(home)
     return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
-                    results_of(home), classes_of(home), unsealed_results(home))  # fmt: skip
+                    results_of(home), classes_of(home), unsealed_results(home),
+                    home.experiment.source.recipe)  # fmt: skip
 
 
 def in_markdown(found: Findings) -> str:

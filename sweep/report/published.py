@@ -145,4 +145,5 @@ def _schedule(experiment: Experiment) -> str:
 
 
 def _theirs(experiment: Experiment) -> bool:
-    return experiment.data.name == "cifar10" and experiment.model.name in NETWORKS and experiment.model.width == 1.0
+    model = experiment.model
+    return experiment.data.name == "cifar10" and model.name in NETWORKS and model.width == 1.0 and not model.blur

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
 from sweep.report.curves import along
 
@@ -31,11 +31,11 @@ def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
     return groups
 
 
-def stability(rows: Iterable[Row], per_epoch: int = 0) -> str:
+def stability(rows: Iterable[Row], step: Steps = None) -> str:
     """Return sentences: from which point on dense network and tickets are stable; "" if it was not measured."""
     said = list[str]()
     for who, found in _measured(rows).items():
-        points, seeds = in_order(found, per_epoch), max(map(len, found.values()))
+        points, seeds = in_order(found, step), max(map(len, found.values()))
         # the first point from which on all are stable
         stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
         lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"

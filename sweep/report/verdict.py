@@ -6,6 +6,7 @@ difference is taken seed by seed. The test is described in sweep.report.statisti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -32,7 +33,7 @@ from sweep.report.intervals import (
 from sweep.report.statistics import LEVEL, SEEDS, Comparison
 
 MARGIN = 0.005  # half a percentage point of accuracy
-SPREAD = 0.0025  # standard deviation of a ticket's differences, assumed before it is measured
+SPREAD, SPREAD_IMAGES = 0.0025, 10_000  # standard deviation of a ticket's differences, assumed before it is measured
 # no learning-rate rewinding or fine-tuning: they are other ways to a sparse network, not controls of a ticket
 DOUBTS = {kind: control.doubt for kind, control in CONTROLS.items()}
 
@@ -249,7 +250,8 @@ def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
     if not count:
         return ""
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
-    deviation, asked = measured or SPREAD, f"{100 * margin:g} percentage points"
+    assumed = SPREAD * math.sqrt(max(1.0, SPREAD_IMAGES / images)) if images else SPREAD
+    deviation, asked = measured or assumed, f"{100 * margin:g} percentage points"
     said = (
         f"Standard deviation of the differences between seeds: {100 * deviation:.2f} percentage points "
         f"({'measured' if measured else 'assumed'}). "

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import mean
 
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
 from sweep.report.intervals import density_of, grouped, top1
 from sweep.report.rewinding import gained
@@ -74,11 +74,11 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     return f"{none}; of {len(found)}, {_several([f'{counts[k]} {word}' for k, word in OTHERS.items() if counts[k]])}."
 
 
-def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, per_epoch: int = 0) -> str:
-    """Return the answer to what the experiment asks: tickets, stability, or both; `per_epoch`: steps per epoch."""
+def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
+    """Return the answer to what the experiment asks: tickets, stability, or both; `step`: of a point."""
     rows = list(rows)
     tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
-    return " ".join(filter(None, (tickets, stability(rows, per_epoch)))) or "No ticket was asked for."
+    return " ".join(filter(None, (tickets, stability(rows, step)))) or "No ticket was asked for."
 
 
 def _held(winning: Sequence[Verdict]) -> str:
@@ -120,13 +120,13 @@ def beaten(found: Sequence[Verdict]) -> str:
     )
 
 
-def later(rows: Iterable[Row], images: int = 0, per_epoch: int = 0) -> str:
+def later(rows: Iterable[Row], images: int = 0, step: Steps = None) -> str:
     """Return a sentence: the gain over the earliest rewind point at the latest one with most seeds, sparsest level."""
     tickets = [row for row in rows if row.kind == "ticket"]
     levels = grouped([row for row in tickets if row.measured and row.density], lambda row: row.level)
     several = len({method for method, _, _ in levels}) > 1
     for level, found in sorted(levels.items(), key=lambda item: density_of(item[1])):
-        first, *others = in_order({row.rewind for row in found}, per_epoch)
+        first, *others = in_order({row.rewind for row in found}, step)
         gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
         if not gains:
             continue

@@ -15,28 +15,30 @@ import tensorflow as tf
 
 from models import Network, Weights
 from sweep.data import Split, augment
-from sweep.data.feed import PER_REPLICA, Feed, Resident, feed
+from sweep.data.feed import Feed, feed
+from sweep.data.resident import PER_REPLICA, Resident, gathered
 from sweep.devices import Devices
 from sweep.errors import Refused
-from sweep.experiment import Recipe
+from sweep.experiment import Data, Recipe
 
 Tensor = Any
 # no autograph (translation of Python's loops into TensorFlow's): it takes 40 % of the time of tracing
 function = partial(tf.function, autograph=False)
+ANYWHERE = Data()  # no cache of the user's own; shards are kept on the device where they fit
 
 
 class Evaluation:
     """The evaluation of one network on any images of its shape, computed as in a training with this recipe.
 
-    `mean` and `deviation` are those that normalised the pixels in training. `variables` hold the weights to evaluate;
-    if None, the evaluation makes its own.
+    `mean` and `deviation` are those that normalised the pixels in training; `data` says how images are read.
+    `variables` hold the weights to evaluate; if None, the evaluation makes its own.
     """
 
     def __init__(
         self, network: Network, recipe: Recipe, mean: tuple[float, ...], deviation: tuple[float, ...],
-        devices: Devices, cache: str = "", variables: Weights | None = None,
+        devices: Devices, data: Data = ANYWHERE, variables: Weights | None = None,
     ) -> None:  # fmt: skip
-        self.network, self.recipe, self.devices, self.cache = network, recipe, devices, cache
+        self.network, self.recipe, self.devices, self.data = network, recipe, devices, data
         self.mean, self.deviation = mean, deviation
         self.jit, self.shaped = formulation(network, recipe, devices)
         if variables is None:
@@ -66,7 +68,10 @@ class Evaluation:
     def feed(self, split: Split) -> Feed:
         """Return the feed of a split, made once; the split is stored too, so that no other object gets its id."""
         if id(split) not in self._feeds:
-            self._feeds[id(split)] = split, feed(split, self.devices, self.network.image_size, self.cache)
+            self._feeds[id(split)] = (
+                split,
+                feed(split, self.devices, self.network.image_size, self.data.cache, self.data.resident),
+            )
         return self._feeds[id(split)][1]
 
     def metrics(self, split: Split) -> dict[str, float]:
@@ -112,12 +117,13 @@ class Evaluation:
 
     def _share(self, source: Feed, rows: Tensor, batch: Any) -> tuple[Weights, Any, Tensor, bool]:
         """Return weights, batch, indices of this replica's images, and whether to gather them from the batch."""
-        each, resident = rows.shape[0] // self.devices.replicas, isinstance(source, Resident)
+        each, gather = rows.shape[0] // self.devices.replicas, False
         share = tf.distribute.get_replica_context().replica_id_in_sync_group
         indices = tf.slice(rows, [share * each], [each])
         if isinstance(source, Resident):
-            batch = (source.images.read_value(), source.labels.read_value())
-        return Weights(*(variable.read_value() for variable in self.variables)), batch, indices, resident
+            batch, taken = source.taken(rows, None)
+            gather = taken is not None
+        return Weights(*(variable.read_value() for variable in self.variables)), batch, indices, gather
 
     def _logits_of_batch(self, source: Feed, rows: Tensor, batch: Any) -> Any:
         def logits(batch: Any) -> Tensor:
@@ -137,7 +143,7 @@ class Evaluation:
 
     def _applied(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> tuple[Tensor, Tensor]:
         """Return logits `[images, classes]` and labels `[images]` of a replica's images."""
-        batch = [tf.gather(part, tf.maximum(indices, 0)) for part in batch] if gather else batch
+        batch = gathered(batch, tf.maximum(indices, 0) if gather else None)
         images, labels = pixels(batch, self.network.image_size)
         images = augment.normalised(images, self.mean, self.deviation, self.recipe.precision)
         return self.network.apply(weights, images, False, shaped=self.shaped)[0], labels
@@ -147,13 +153,20 @@ class Evaluation:
         logits, labels = self._applied(weights, batch, indices, gather)
         real = tf.cast(indices >= 0, tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        # rank of the right class = classes not below it; of equal logits the earlier ranks higher; NaN is below nothing
-        own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
-        after = tf.range(self.network.classes)[None, :] >= tf.cast(labels, tf.int32)[:, None]
-        below = (logits < own) | ((logits == own) & after)
-        rank = tf.reduce_sum(tf.cast(~below, tf.float32), 1)
+        rank = ranks(logits, labels)
         hits = [tf.reduce_sum(real * tf.cast(rank < k, tf.float32)) for k in (1, 5)]
         return tf.stack([tf.reduce_sum(real * losses), *hits])
+
+
+def ranks(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the rank of the right class of each image, from 0: the number of classes that are not below it.
+
+    Of equal logits the earlier class ranks higher; NaN is below nothing.
+    """
+    own = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
+    after = tf.range(logits.shape[1])[None, :] >= tf.cast(labels, tf.int32)[:, None]
+    below = (logits < own) | ((logits == own) & after)
+    return tf.reduce_sum(tf.cast(~below, tf.float32), 1)
 
 
 def pixels(batch: Any, size: int) -> tuple[Tensor, Tensor]:

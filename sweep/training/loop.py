@@ -20,7 +20,7 @@ import numpy as np
 
 from models import Weights
 from sweep import files
-from sweep.data.feed import Resident
+from sweep.data.resident import Resident
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.hardware import gpu_ids
 from sweep.interrupt import Stop, stoppable
@@ -67,7 +67,7 @@ class Watch:
     reached: Callable[[int], None] = lambda step: None  # called before metrics or checkpoint say that the step is done
     before_writing: Callable[[], None] = lambda: None  # raises if another process has taken over the training
     recorded: Callable[[], None] = lambda: None  # called after an epoch was written to metrics.jsonl
-    begins: Callable[[int], None] = lambda step: None  # called with the first step of this session
+    begins: Callable[[int], None] = lambda step: None  # called with the step where training starts or resumes
 
 
 NOBODY = Watch()
@@ -94,7 +94,7 @@ def train(
         files.trim_metrics(folder, lambda line: False)
         watch.begins(run.at)
         run.tell_point()
-    total = until * program.steps - start.step
+    total = program.recipe.steps_before(until, program.steps) - start.step
     gpus = gpu_ids()[: program.devices.replicas]
     with (
         stoppable() as stop,
@@ -106,7 +106,7 @@ def train(
             run.train_epoch(stop, work)
             run.finish_epoch(work)
     test = program.evaluation.metrics(program.dataset.test)
-    outcome = Outcome(test, run.validation, run.trained / program.steps, run.seconds)
+    outcome = Outcome(test, run.validation, run.epochs, run.seconds)
     watch.before_writing()  # the caller will write the result
     return outcome
 
@@ -116,7 +116,7 @@ class _Run:
 
     def __init__(self, program: Program, start: Start, folder: Path, label: str, watch: Watch) -> None:
         self.program, self.start, self.folder, self.label, self.watch = program, start, folder, label, watch
-        self.epoch, self.step = divmod(start.step, program.steps)
+        self.epoch, self.step = program.recipe.epoch_at(start.step, program.steps)
         self.seconds = 0.0  # time of training, all sessions
         self.epoch_seconds = self.wait_seconds = 0.0  # of the current epoch
         self.validation: dict[str, float] = {}
@@ -132,12 +132,25 @@ class _Run:
     @property
     def at(self) -> int:
         """Return the next step of the schedule."""
-        return self.epoch * self.program.steps + self.step
+        return self.program.recipe.steps_before(self.epoch, self.program.steps) + self.step
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of the current epoch."""
+        return self.program.recipe.steps_at(self.epoch, self.program.steps)
 
     @property
     def trained(self) -> int:
         """Return the number of steps trained so far."""
         return self.at - self.start.step
+
+    @property
+    def epochs(self) -> float:
+        """Return the number of epochs trained so far; a fraction if training began or is inside an epoch."""
+        recipe, per_epoch = self.program.recipe, self.program.steps
+        places = (recipe.epoch_at(step, per_epoch) for step in (self.start.step, self.at))
+        begin, now = (epoch + step / recipe.steps_at(epoch, per_epoch) for epoch, step in places)
+        return now - begin
 
     def tell_point(self) -> None:
         """Call `watch.reached` if the training is at one of the points to watch."""
@@ -147,8 +160,8 @@ class _Run:
 
     def _next_point(self) -> int:
         """Return the step of this epoch at which the next point to watch is, or else the end of the epoch."""
-        steps, first = self.program.steps, self.epoch * self.program.steps
-        return min([p - first for p in self.watch.points if self.at < p < first + steps], default=steps)
+        first = self.at - self.step
+        return min([p - first for p in self.watch.points if self.at < p < first + self.steps], default=self.steps)
 
     def train_epoch(self, stop: Stop, work: Work) -> None:
         """Train the remaining steps of this epoch; write checkpoints when due; raise Interrupted after a signal."""
@@ -163,11 +176,11 @@ class _Run:
         )
         if self.step == 0:
             program.clear_sums()
-        while self.step < program.steps:
+        while self.step < self.steps:
             several = max(1, int(self._speed * CALL_SECONDS))
             self._call(epoch, min(self.step + several, self._next_point()), streamed, stop)
             self._tell(work)
-            if self.step < program.steps:  # finish_epoch reports the point at the end of an epoch
+            if self.step < self.steps:  # finish_epoch reports the point at the end of an epoch
                 self.tell_point()
             if stop.requested:
                 self.save()
@@ -177,10 +190,10 @@ class _Run:
 
     def _tell(self, work: Work) -> None:
         """Report the progress inside an epoch: its loss and accuracy so far, speed, and time waiting for images."""
-        recipe, steps = self.program.recipe, self.program.steps
-        images, wait = recipe.batch * min(self.step, self.trained), self.wait_seconds / self.epoch_seconds
-        told = (f", step {self.step}/{steps}: loss {self._loss / images:.3f}, top-1 {self._right / images:.1%}, "
-                f"{self._speed * recipe.batch:,.0f} images/s, {wait:.0%} of the time waiting for images")  # fmt: skip
+        recipe, batch = self.program.recipe, self.program.recipe.batch_at(self.epoch)
+        images, wait = batch * min(self.step, self.trained), self.wait_seconds / self.epoch_seconds
+        told = (f", step {self.step}/{self.steps}: loss {self._loss / images:.3f}, top-1 {self._right / images:.1%}, "
+                f"{self._speed * batch:,.0f} images/s, {wait:.0%} of the time waiting for images")  # fmt: skip
         work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}", told)
 
     def _call(self, epoch: Epoch, last: int, streamed: Iterator[Any] | None, stop: Stop) -> None:
@@ -201,7 +214,7 @@ class _Run:
                 if stop.requested or time.monotonic() - began > 2 * CALL_SECONDS:
                     last = step + 1
                     break
-        loss, self._right = self.program.take_sums()  # waits for the device
+        loss, self._right, *_ = self.program.take_sums()  # waits for the device
         self._loss, took = loss, time.monotonic() - began
         if not math.isfinite(loss):
             short = "; float16 ends at 65504, recipe.precision=bfloat16 does not" if self.program.scaled else ""
@@ -218,8 +231,9 @@ class _Run:
     def finish_epoch(self, work: Work) -> None:
         """Evaluate the validation split, append a line to metrics.jsonl and write the checkpoint."""
         program, recipe = self.program, self.program.recipe
-        images = min(program.steps, self.trained) * recipe.batch  # of this epoch; fewer if training began inside it
-        loss, right = (total / images for total in program.take_sums())
+        batch = recipe.batch_at(self.epoch)
+        images = min(self.steps, self.trained) * batch  # of this epoch; fewer if training began inside it
+        loss, right, *top5 = (total / images for total in program.take_sums())
         rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
         on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which has another load
         began = time.monotonic()
@@ -236,13 +250,14 @@ class _Run:
                 "epoch": self.epoch,
                 "train_loss": loss,
                 "train_top1": right,
+                **({"train_top5": top5[0]} if top5 else {}),
                 **{f"validation_{name}": value for name, value in self.validation.items()},
                 "learning_rate": float(rates[-1]),
                 **({"loss_scale": program.loss_scale} if program.scaled else {}),
                 "seconds": self.epoch_seconds,
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
-                "step_ms": 1e3 * self.epoch_seconds * recipe.batch / images,
+                "step_ms": 1e3 * self.epoch_seconds * batch / images,
                 **{
                     f"step_ms_{name}": float(np.percentile(self.step_times, q))
                     for name, q in OUTLIERS

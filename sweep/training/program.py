@@ -16,16 +16,16 @@ import tensorflow as tf
 
 from models import Network, Weights, build
 from sweep.data import Dataset
-from sweep.data.feed import PER_REPLICA, Resident
 from sweep.data.fingerprint import fingerprint
+from sweep.data.resident import PER_REPLICA, Resident
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.graph.training import Task
 from sweep.training import loss_scale
 from sweep.training.evaluation import Evaluation, function
 from sweep.training.optimizer import SLOTS
-from sweep.training.schedule import Epoch, check_batch, epoch_of, groups_of, size_at, steps_of
-from sweep.training.step import Step
+from sweep.training.schedule import Epoch, check_batch, check_devices, epoch_of, groups_of, size_at, steps_of
+from sweep.training.step import Step, sums_of
 
 Tensor = Any
 
@@ -42,20 +42,22 @@ class Program:
             classes=dataset.classes,
             width=asked.model.width,
             initializer=asked.model.initializer,
+            blur=asked.model.blur,
         )
         self.use_mask = use_mask
-        self.groups = groups_of(self.recipe, devices.replicas)
+        check_devices(self.recipe, devices.replicas)
         check_batch(self.recipe, len(dataset.train))
-        self.steps = steps_of(self.recipe, len(dataset.train))
+        self.steps = steps_of(self.recipe, len(dataset.train))  # of an epoch of recipe.batch
         self.scaled = loss_scale.needed(self.recipe)
+        self._sent: tuple[Epoch, dict[str, Any]] | None = None  # the last epoch's inputs, as tensors
         self._state = self._variables()
         evaluated = Weights(*(self._state[f"ema_{name}" if self.recipe.ema else name] for name in Weights._fields))
         self.evaluation = Evaluation(
-            self.network, self.recipe, dataset.mean, dataset.deviation, devices, self.data.cache, evaluated
+            self.network, self.recipe, dataset.mean, dataset.deviation, devices, self.data, evaluated
         )
         self.feed = self.evaluation.feed  # training images reach the devices in the same way
         self.jit, shaped, whole = self.evaluation.jit, self.evaluation.shaped, self.evaluation.whole
-        step = Step(self.network, self.recipe, self.data, dataset, devices.replicas, self.groups, shaped, use_mask)
+        step = Step(self.network, self.recipe, self.data, dataset, devices.replicas, shaped, use_mask)
         compiled = partial(function, jit_compile=self.jit and not whole)
         self._gradients: Callable[..., Any] = compiled(step.gradients)
         self._update: Callable[..., Any] = compiled(step.updated)
@@ -80,8 +82,8 @@ class Program:
             f"validation, {len(data.test)} test images; {self.recipe.precision} on {self.devices}"
             f"{' with XLA' if self.jit else ''}"
         )
-        if self.groups * replicas > 1:
-            together = self.recipe.batch // (self.groups * replicas)
+        if groups_of(self.recipe, replicas, self.recipe.batch) * replicas > 1:
+            together = self.recipe.norm_images
             text += f"; batch norm normalises {together} images of a batch of {self.recipe.batch} together"
         return text
 
@@ -89,7 +91,8 @@ class Program:
 
     def _variables(self) -> dict[str, Any]:
         kernels, others, statistics = (self.network.size(role) for role in ("kernel", "other", "statistic"))
-        sizes = {"kernels": kernels, "others": others, "statistics": statistics, "taken": 1, "sums": 2}
+        sizes = {"kernels": kernels, "others": others, "statistics": statistics, "taken": 1}
+        sizes["sums"] = sums_of(self.dataset.classes)
         for slot in range(SLOTS[self.recipe.optimizer]):
             sizes |= {f"slot{slot}_kernels": kernels, f"slot{slot}_others": others}
         sizes |= {"scale": 2} if self.scaled else {}
@@ -119,7 +122,8 @@ class Program:
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Set everything that training changes to what `state()` returned."""
         for name, value in state.items():
-            self._state[name].assign(value)
+            more = self._state[name].shape[0] - len(value)  # earlier versions counted no top-5 hits
+            self._state[name].assign(np.pad(value, (0, more)) if name == "sums" else value)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return everything that training changes, by name: weights, optimizer state, loss scale, sums."""
@@ -147,20 +151,23 @@ class Program:
         self._run(**self._steps_of(epoch, first, last, batch))
 
     def _steps_of(self, epoch: Epoch, first: int, last: int, batch: Any) -> dict[str, Any]:
-        self.feed(self.dataset.train)  # its variables must exist before the step is traced
-        return {
-            "first": tf.constant(first), "last": tf.constant(last), "order": tf.constant(epoch.order),
-            "rates": tf.constant(epoch.learning_rates), "seeds": tf.constant(epoch.seeds),
-            "mixing": tf.constant(epoch.mixing), "batch": batch, "size": epoch.image_size,
-        }  # fmt: skip
+        if self._sent is None or self._sent[0] is not epoch:
+            source = self.feed(self.dataset.train)  # its variables must exist before the step is traced
+            cut = source.windows(epoch.order, epoch.seeds) if isinstance(source, Resident) else None
+            self._sent = epoch, {
+                "order": tf.constant(epoch.order), "rates": tf.constant(epoch.learning_rates),
+                "seeds": tf.constant(epoch.seeds), "mixing": tf.constant(epoch.mixing), "size": epoch.image_size,
+                "windows": None if cut is None else tf.constant(cut),
+            }  # fmt: skip
+        return {"first": tf.constant(first), "last": tf.constant(last), "batch": batch, **self._sent[1]}
 
     def calls(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield every compiled function of a training with arguments: a step at each image size, each evaluation."""
         recipe, train, full = self.recipe, self.dataset.train, self.dataset.image_size
-        sizes = [size_at(recipe, epoch, full) for epoch in range(recipe.epochs)]
-        for size in sorted(set(sizes)):
-            epoch = epoch_of(recipe, 0, sizes.index(size), len(train), full)
-            yield self._run, self._steps_of(epoch, 0, 1, self.feed(train).example(recipe.batch))
+        kinds = [(size_at(recipe, epoch, full), recipe.batch_at(epoch)) for epoch in range(recipe.epochs)]
+        for size, batch in sorted(set(kinds)):
+            epoch = epoch_of(recipe, 0, kinds.index((size, batch)), len(train), full)
+            yield self._run, self._steps_of(epoch, 0, 1, self.feed(train).example(batch))
         for split in (self.dataset.validation, self.dataset.test):
             if len(split):
                 yield self.evaluation.call(split)
@@ -170,13 +177,12 @@ class Program:
         """Return the current factor of the loss; 1 if the loss is not scaled."""
         return float(self._local("scale")[0]) if self.scaled else 1.0
 
-    def take_sums(self) -> tuple[float, float]:
-        """Return the sum of the loss and the number of right answers since `clear_sums`."""
-        loss, right = self._local("sums")
-        return float(loss), float(right)
+    def take_sums(self) -> tuple[float, ...]:
+        """Return sum of the loss, number of right answers (and, with many classes, top-5 hits) since `clear_sums`."""
+        return tuple(map(float, self._local("sums")))
 
     def clear_sums(self) -> None:
-        self._state["sums"].assign(tf.zeros(2))
+        self._state["sums"].assign(tf.zeros(sums_of(self.dataset.classes)))
 
     def _steps(
         self,
@@ -188,9 +194,11 @@ class Program:
         mixing: Tensor,
         batch: Any,
         size: int,
+        windows: Tensor | None,
     ) -> None:
         def step(batch: Any, i: Tensor) -> None:
-            self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size)
+            cut = None if windows is None else windows[i]
+            self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size, cut)
 
         def one_more(i: Tensor) -> list[Tensor]:
             self.devices.strategy.run(step, args=(batch, i))
@@ -199,14 +207,14 @@ class Program:
         # bounds as tensors: a Python range would be compiled anew for every length
         tf.while_loop(lambda i: i < last, one_more, [first])
 
-    def _replica_step(self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int) -> None:
+    def _replica_step(
+        self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int, windows: Tensor | None
+    ) -> None:
         replicas, context = self.devices.replicas, tf.distribute.get_replica_context()
         share = context.replica_id_in_sync_group
         source = self.feed(self.dataset.train)
         if isinstance(source, Resident):
-            batch = (source.images.read_value(), source.labels.read_value())
-            each = self.recipe.batch // replicas
-            indices = tf.slice(indices, [share * each], [each])
+            batch, indices = source.taken(indices, windows)
         else:
             indices = None
         state = {name: variable.read_value() for name, variable in self._state.items()}

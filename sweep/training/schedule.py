@@ -29,10 +29,11 @@ class Epoch:
 
 def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int, last_rate: bool = False) -> Epoch:
     """Return the inputs of epoch number `epoch` (from 0) of a training with this seed."""
-    steps = steps_of(recipe, images)
+    per_epoch = steps_of(recipe, images)
+    steps = recipe.steps_at(epoch, per_epoch)
     return Epoch(
-        order=order(seed, epoch, images, recipe.batch, recipe.rest == "carried"),
-        learning_rates=rates_of(recipe, epoch, steps, last_rate),
+        order=order(seed, epoch, images, recipe.batch_at(epoch), recipe.rest == "carried")[:steps],
+        learning_rates=rates_of(recipe, epoch, per_epoch, last_rate),
         seeds=np.random.SeedSequence([seed, epoch]).generate_state(2 * steps).astype(np.int32).reshape(steps, 2),
         mixing=mixing(recipe, seed, epoch, steps),
         image_size=size_at(recipe, epoch, image_size),
@@ -40,7 +41,7 @@ def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int
 
 
 def steps_of(recipe: Recipe, images: int) -> int:
-    """Return the number of steps of an epoch."""
+    """Return the number of steps of an epoch in batches of `recipe.batch`."""
     return images // recipe.batch if recipe.rest == "dropped" else -(-images // recipe.batch)
 
 
@@ -56,9 +57,9 @@ def order(seed: int, epoch: int, images: int, batch: int, carried: bool = False)
     return np.concatenate(permutations)[first % images :][:taken].astype(np.int32).reshape(-1, batch)
 
 
-def peak_rate(recipe: Recipe) -> float:
+def peak_rate(recipe: Recipe, batch: int) -> float:
     """Return the learning rate that the schedule multiplies: × batch / reference_batch if the recipe has one."""
-    scale = recipe.batch / recipe.reference_batch if recipe.reference_batch else 1.0
+    scale = batch / recipe.reference_batch if recipe.reference_batch else 1.0
     return recipe.learning_rate * scale
 
 
@@ -70,17 +71,18 @@ def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Array:
     [0.1, 0.01, 0.001]
     """
     at = epoch + np.arange(steps) / steps  # time in epochs
-    rate = peak_rate(recipe) * SCHEDULES[recipe.schedule](recipe, at)
+    rate = peak_rate(recipe, recipe.batch_at(epoch)) * SCHEDULES[recipe.schedule](recipe, at)
     if recipe.warmup_epochs:
         rate = rate * np.minimum(1.0, (at + 1.0 / steps) / recipe.warmup_epochs)
     return rate.astype(np.float32)
 
 
-def rates_of(recipe: Recipe, epoch: int, steps: int, last_rate: bool) -> Array:
+def rates_of(recipe: Recipe, epoch: int, per_epoch: int, last_rate: bool) -> Array:
     """Return the learning rates of an epoch: the schedule's, or for fine-tuning its last rate at every step."""
+    steps, last = recipe.steps_at(epoch, per_epoch), recipe.epochs - 1
     if not last_rate:
         return learning_rates(recipe, epoch, steps)
-    return np.full(steps, learning_rates(recipe, recipe.epochs - 1, steps)[-1])
+    return np.full(steps, learning_rates(recipe, last, recipe.steps_at(last, per_epoch))[-1])
 
 
 def _constant(recipe: Recipe, at: Array) -> Array:
@@ -144,10 +146,12 @@ def mixing(recipe: Recipe, seed: int, epoch: int, steps: int) -> Array:
 
 
 def size_at(recipe: Recipe, epoch: int, full: int) -> int:
-    """Return the image size of an epoch: linear from `first_size` to `full`, rounded to max(4, full / 8) pixels.
+    """Return the image size of an epoch: that of its stage, or else linear from `first_size` to `full`.
 
-    Each size is compiled separately, so there are few of them.
+    The latter is rounded to max(4, full / 8) pixels. Each size is compiled separately, so there are few of them.
     """
+    if recipe.stages:
+        return recipe.stage_at(epoch).pixels
     if epoch >= recipe.full_size_epoch:
         return full
     size = recipe.first_size + (full - recipe.first_size) * epoch / recipe.full_size_epoch
@@ -159,10 +163,15 @@ def check_batch(recipe: Recipe, images: int) -> None:
     """Raise Refused if there are fewer training images than one batch has."""
     if images < recipe.batch:
         raise Refused(f"recipe.batch: received {recipe.batch}, expected at most the {images} training images")
+    most = images // recipe.batch * recipe.batch
+    if (largest := max(recipe.batches)) > most:
+        raise Refused(f"recipe.stages: a batch of {largest}, expected at most the {most} images of an epoch")
 
 
 def check_size(recipe: Recipe, full: int) -> None:
-    """Raise Refused if progressive resizing would begin with larger images than there are."""
+    """Raise Refused if progressive resizing would take larger images than there are."""
+    if (most := max((one.pixels for one in recipe.stages), default=0)) > full:
+        raise Refused(f"recipe.stages: {most}px, expected at most the images' {full} pixels")
     if recipe.first_size > full:
         raise Refused(f"recipe.first_size: received {recipe.first_size}, expected at most the images' {full} pixels")
 
@@ -174,40 +183,46 @@ def check_points(experiment: Experiment, images: int) -> None:
     """
     prune, recipe = experiment.prune, experiment.source.recipe
     steps = steps_of(recipe, images)
+    total, each = END.step(recipe, steps), "" if recipe.stages else f" ({steps} in an epoch)"
     for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         named: dict[int, Point] = {}
         for at in getattr(prune, name):
-            step = at.step(steps, recipe.epochs)
-            if step >= steps * recipe.epochs:
+            step = at.step(recipe, steps)
+            if step >= total:
                 raise Refused(f"prune.{name}: received {at}, expected a point before the end of training, after "
-                              f"{steps * recipe.epochs} steps ({steps} in an epoch)")  # fmt: skip
+                              f"{total} steps{each}")  # fmt: skip
             if step in named:
                 raise Refused(f"prune.{name}: {named[step]} and {at} are the same step, {step}; expected one of them")
             named[step] = at
     scored: dict[tuple[str, str, int], Method] = {}
     for one in prune.methods:
-        step = one.at.step(steps, recipe.epochs)
-        if step >= steps * recipe.epochs and one.at != END:
+        step = one.at.step(recipe, steps)
+        if step >= total and one.at != END:
             raise Refused(f"prune.methods: received {one}, expected end or a point before the end of training, after "
-                          f"{steps * recipe.epochs} steps ({steps} in an epoch)")  # fmt: skip
+                          f"{total} steps{each}")  # fmt: skip
         if (other := scored.setdefault((one.score, one.allocation, step), one)) != one:
             raise Refused(f"prune.methods: {other} and {one} score the same step, {step}; expected one of them")
 
 
-def groups_of(recipe: Recipe, replicas: int) -> int:
-    """Return the number of batch-norm groups per replica; raise Refused if the replicas cannot share a batch."""
-    together = recipe.norm_images or recipe.batch
-    if recipe.batch % (replicas * together):
-        most = recipe.batch // together
-        raise Refused(
-            f"recipe.norm_images: batch norm sees {together} images together, so a batch of {recipe.batch} fits "
-            f"{most} device{'s' if most > 1 else ''} and not {replicas}; expected --devices {most}, or norm_images (of "
-            f"dense run and tickets alike) that {recipe.batch} / {replicas} is a multiple of"
-        )
-    return recipe.batch // (replicas * together)
+def groups_of(recipe: Recipe, replicas: int, batch: int) -> int:
+    """Return the number of batch-norm groups per replica in a batch of `batch` images on all replicas."""
+    return batch // (replicas * (recipe.norm_images or batch))
+
+
+def check_devices(recipe: Recipe, replicas: int) -> None:
+    """Raise Refused if the replicas cannot share a batch."""
+    for batch in sorted(recipe.batches):
+        together = recipe.norm_images or batch
+        if batch % (replicas * together):
+            most = most_devices(recipe, batch // together)
+            raise Refused(
+                f"recipe.norm_images: batch norm sees {together} images together, so a batch of {batch} fits "
+                f"{most} device{'s' if most > 1 else ''} and not {replicas}; expected --devices {most}, or norm_images "
+                f"(of dense run and tickets alike) that {batch} / {replicas} is a multiple of"
+            )
 
 
 def most_devices(recipe: Recipe, available: int) -> int:
     """Return the largest number of devices, at most `available`, that can share a batch."""
-    together = recipe.norm_images or recipe.batch
-    return max(count for count in range(1, max(available, 1) + 1) if recipe.batch % (count * together) == 0)
+    shares = [batch // (recipe.norm_images or batch) for batch in recipe.batches]
+    return max(n for n in range(1, max(available, 1) + 1) if all(share % n == 0 for share in shares))

@@ -16,13 +16,21 @@ from typing import Any
 import tensorflow as tf
 
 from models import Network, Weights
-from sweep.data import Dataset, augment
+from sweep.data import Dataset, augment, policies
+from sweep.data.resident import gathered
 from sweep.experiment import Data, Recipe
 from sweep.training import loss_scale
-from sweep.training.evaluation import pixels
+from sweep.training.evaluation import pixels, ranks
 from sweep.training.optimizer import RULES, SLOTS, averaged, clipped, masked
+from sweep.training.schedule import groups_of
 
 Tensor = Any
+FEW_CLASSES = 10  # with so few, top-5 accuracy of the training images says little and is not counted
+
+
+def sums_of(classes: int) -> int:
+    """Return how many numbers are summed over the images of an epoch: loss, right answers and perhaps top-5 hits."""
+    return 2 if classes <= FEW_CLASSES else 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +42,6 @@ class Step:
     data: Data
     dataset: Dataset
     replicas: int
-    groups: int  # groups of images on a replica; each is normalised, and mixed, by itself
     shaped: bool  # whether to use the layers of models/shaped.py
     use_mask: bool
 
@@ -42,56 +49,67 @@ class Step:
         self, weights: Weights, scale: Tensor, batch: Any, indices: Tensor, share: Tensor, seed: Tensor,
         mixing: Tensor, size: int,
     ) -> Tensor:  # fmt: skip
-        """Return gradients, moving statistics, loss sum and right answers of the replica's images, in one vector."""
+        """Return gradients, moving statistics, loss sum and right answers of the replica's images, in one vector.
+
+        With many classes the number of images whose class is among the five largest logits comes last.
+        """
         recipe = self.recipe
-        images, labels = pixels(
-            batch if indices is None else [tf.gather(part, indices) for part in batch], self.dataset.image_size
-        )
+        images, labels = pixels(gathered(batch, indices), self.dataset.image_size)
+        count = images.shape[0] * self.replicas  # images of this step, on all replicas
+        groups = groups_of(recipe, self.replicas, count)  # each is normalised, and mixed, by itself
         images = self._augmented(images, share, seed)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
         if recipe.erasing:
-            draws = [self._draw(share, seed, purpose, 0, 1 << 16) for purpose in range(5, 10)]
+            draws = [self._draw(count, share, seed, purpose, 0, 1 << 16) for purpose in range(5, 10)]
             images = augment.erased(images, recipe.erasing, *(tf.cast(draw, tf.float32) / (1 << 16) for draw in draws))
         classes = self.dataset.classes
         targets = tf.one_hot(labels, classes)
         if recipe.mixup:
-            images, targets = augment.mixed_up(images, targets, mixing[0], self.groups)
+            images, targets = augment.mixed_up(images, targets, mixing[0], groups)
         if recipe.cutmix:
-            images, targets = augment.cut_mixed(images, targets, mixing[1], seed, self.groups)
+            images, targets = augment.cut_mixed(images, targets, mixing[1], seed, groups)
         if recipe.label_smoothing:
             targets = targets * (1 - recipe.label_smoothing) + recipe.label_smoothing / classes
         with tf.GradientTape() as tape:
             tape.watch((weights.kernels, weights.others))
-            logits, statistics = self.network.apply(
-                weights, images, True, recipe.norm_momentum, self.shaped, self.groups
-            )
+            logits, statistics = self.network.apply(weights, images, True, recipe.norm_momentum, self.shaped, groups)
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             # divided by the size of the whole batch, so that the sum over replicas is the gradient of the mean loss
-            loss = tf.reduce_sum(losses) / recipe.batch
+            loss = tf.reduce_sum(losses) / count
             loss = loss * scale if loss_scale.needed(recipe) else loss
         kernels, others = tape.gradient(loss, (weights.kernels, weights.others))
         right = tf.argmax(logits, 1, labels.dtype) == labels
-        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
+        sums = [tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))]
+        if sums_of(classes) > 2:
+            sums.append(tf.reduce_sum(tf.cast(ranks(logits, labels) < 5, tf.float32)))
+        sums = tf.stack(sums)
         return tf.concat([kernels, others, statistics / self.replicas, sums], 0)
 
     def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
-        draw = partial(self._draw, share, seed)
+        draw = partial(self._draw, images.shape[0] * self.replicas, share, seed)
         if self.data.pad:
             offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
             images = augment.cropped(images, self.data.pad, *offsets)
         if self.data.flip:
             images = augment.flipped(images, draw(3, low=0, high=2))
+        if self.recipe.policy != "none":
+            table = policies.table(self.recipe.policy, self.recipe.rand_magnitude, images.shape[1])
+            operations = self.recipe.rand_operations if self.recipe.policy == "rand" else 1
+            for purpose in range(10, 10 + operations):
+                images = policies.augmented(images, draw(purpose, low=0, high=len(table.operation)), table)
         return images
 
-    def _draw(self, share: Tensor, seed: Tensor, purpose: int, low: int, high: int) -> Tensor:
+    def _draw(self, count: int, share: Tensor, seed: Tensor, purpose: int, low: int, high: int) -> Tensor:
         """Return a random integer in [low, high) for each image of the replica."""
-        return augment.uniform(seed, purpose, self.recipe.batch, (share, self.replicas), low, high)
+        return augment.uniform(seed, purpose, count, (share, self.replicas), low, high)
 
     def updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
         """Return the state after one step, from the vector of `gradients` summed over all replicas."""
         recipe, size = self.recipe, self.network.size
-        kernels, others, statistics, sums = tf.split(packed, [size("kernel"), size("other"), size("statistic"), 2])
+        kernels, others, statistics, sums = tf.split(
+            packed, [size("kernel"), size("other"), size("statistic"), sums_of(self.dataset.classes)]
+        )
         if self.use_mask:
             kernels = masked(kernels, state["mask"])
         gradients = (kernels, others)

@@ -6,7 +6,6 @@ epoch must have the recorded loss, and the end the recorded hash; only then are 
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -48,15 +47,17 @@ class _First:
 
     def goal(self, program: Program, begin: int) -> tuple[frozenset[int], int]:
         """Return the steps whose weights to keep, and the epochs to train; raise Refused if that is impossible."""
-        devices, total = self.result["devices"], program.recipe.epochs * program.steps
+        recipe, steps, devices = program.recipe, program.steps, self.result["devices"]
+        total = END.step(recipe, steps)
         if devices != program.devices.replicas:
             raise Refused(f"{self.lost}, and it was trained on {devices} devices, not on {program.devices.replicas}; "
                           f"expected --devices {devices}")  # fmt: skip
-        points = frozenset(at.step(program.steps, program.recipe.epochs) for at in self.wanted if at != END)
+        points = frozenset(at.step(recipe, steps) for at in self.wanted if at != END)
         if max(points, default=0) >= total:
             raise Refused(f"{self.name}: {self.words} lies after its end ({total} steps)")
-        until = self.last if END in self.wanted else math.ceil(max(points) / program.steps)
-        if not set(range(1 + begin // program.steps, 1 + until)) <= set(self.losses):
+        epoch, rest = recipe.epoch_at(max(points, default=0), steps)
+        until = self.last if END in self.wanted else epoch + bool(rest)
+        if not set(range(1 + recipe.epoch_at(begin, steps)[0], 1 + until)) <= set(self.losses):
             raise Refused(f"{self.lost}, nor its losses up to there, to compare a second training with; {self.instead}")
         return points, until
 
@@ -75,7 +76,7 @@ def train_again(
     folder, start = home.folder(training), inputs.start(program.network, program.steps)
     first, place = _First(home, training, wanted), folder / AGAIN
     points, until = first.goal(program, start.step)
-    if _passed(place, points, program.steps):
+    if _passed(place, points, program):
         (place / "checkpoint.h5").unlink()
     watch = Watch(
         points=points, begins=partial(drop_later, place), before_writing=before_writing,
@@ -101,13 +102,14 @@ def train_again(
     shutil.rmtree(place)
 
 
-def _passed(place: Path, wanted: Collection[int], steps: int) -> bool:
+def _passed(place: Path, wanted: Collection[int], program: Program) -> bool:
     """Whether the checkpoint of an earlier second training is past a wanted step that it did not keep."""
     checkpoint = place / "checkpoint.h5"
     if not checkpoint.exists():
         return False
     at = files.read_attributes(checkpoint)
-    return any(step < at["epoch"] * steps + at["step"] for step in set(wanted) - set(kept_steps(place)))
+    now = program.recipe.steps_before(at["epoch"], program.steps) + at["step"]
+    return any(step < now for step in set(wanted) - set(kept_steps(place)))
 
 
 def _difference(result: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
+from sweep.experiment import END
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
@@ -50,8 +51,8 @@ class Inputs:
 
         training = self.training
         assert isinstance(training, Training)
-        origin, total = training.start, training.recipe.epochs * steps
-        begin = training.begin.step(steps, training.recipe.epochs)
+        origin, total = training.start, END.step(training.recipe, steps)
+        begin = training.begin.step(training.recipe, steps)
         if begin >= total:
             raise Refused(f"prune.rewind: {training.begin} lies after the end ({total} steps)")
         weights = self.weights[0] if self.weights else initial_weights(training, network)

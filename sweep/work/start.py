@@ -47,8 +47,8 @@ def _points(home: Home, program: Program, training: Task) -> frozenset[int]:
     if not training.dense:
         return frozenset()
     asked = [at for at in home.points_asked(training) if at != END]
-    total = program.recipe.epochs * program.steps
-    steps = {at.step(program.steps, program.recipe.epochs) for at in (*asked, *LADDER)}
+    total = END.step(program.recipe, program.steps)
+    steps = {at.step(program.recipe, program.steps) for at in (*asked, *LADDER)}
     return frozenset(step for step in steps if step < total)
 
 
@@ -63,7 +63,7 @@ def drop_later(folder: Path, step: int) -> None:
 def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
     """Write the weights as the snapshot after `at` steps, or as the final one."""
     network = program.network
-    step = program.recipe.epochs * program.steps if isinstance(at, Point) else at
+    step = at.step(program.recipe, program.steps) if isinstance(at, Point) else at
     attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}
     path = folder / "snapshots" / "final.h5" if isinstance(at, Point) else snapshot_at(folder, at)
     memory = program.memory() if program.recipe.rewind_momentum else {}

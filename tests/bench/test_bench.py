@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from itertools import product
 from types import SimpleNamespace
 
@@ -36,6 +37,14 @@ def test_the_least_traffic_counted_by_hand():
     assert operations(net, 3) == 6 * 3 * net.macs
 
 
+def test_blur_pool_passes_its_output_four_times():
+    from sweep.bench.roofline import traffic
+
+    plain, net = (build("resnet20", image_size=32, channels=3, classes=10, blur=blur) for blur in (False, True))
+    added = sum(math.prod(layer.output) for layer in net.layers if layer.kind == "blur")
+    assert traffic(net, 1, "float32") - traffic(plain, 1, "float32") == 4 * 4 * added > 0
+
+
 def test_a_network_without_widening_convolutions_passes_every_output_ten_times():
     from sweep.bench.roofline import traffic
 
@@ -64,6 +73,13 @@ def test_a_step_is_timed_for_every_combination():
     for row in rows:
         assert row["images_per_second"] == pytest.approx(row["batch"] / row["step_ms"] * 1e3)
         assert row["first_seconds"] > row["step_ms"] / 1e3 and 0 < row["roofline"] < 1
+
+
+def test_a_step_is_timed_beside_itself_with_other_fields():
+    said = lottery("bench", "step", "--model", "resnet8", "--width", "0.5", "--size", "8", "--batch", "8", "--mask",
+                   "--vary", "model.blur=true", "recipe.norm_images=4", "--rounds", 2, "--steps", 2).stdout  # fmt: skip
+    found = re.findall(r"resnet8, 8 px, float32, batch 8: (\S.*\S) costs [+-]\d+\.\d\d % of a step", said)
+    assert found == ["the mask", "model.blur=true", "recipe.norm_images=4"]
 
 
 def test_scaling_goes_from_one_device_to_all():

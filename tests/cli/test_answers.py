@@ -115,7 +115,7 @@ def test_before_anything_has_run_the_plan_estimates_from_a_speed_on_record(home,
     network = "mobilenet_v2_small 0.35 on digits, float32, batch 8"
     packing.put_on_record(home.pool, [Packing("a machine", network, 1, 100.0, 0.0, 1280)])
     said = lottery("plan", "small")[1]
-    assert "Estimate: 3 min 24 s on a machine, one training at a time, by the speed of this network in results/" in said
+    assert "3 min 24 s on a machine, one training at a time, without start-up, by the speed of this network in" in said
     synthetic.epochs(synthetic.dense(home), 3, seconds=19.5)
     assert "Estimate" not in lottery("plan", "small")[1], "what was measured here is better"
 

@@ -14,6 +14,7 @@ from sweep.data import open_dataset
 from sweep.experiment import Data
 from sweep.export.formats import facts_in
 from tests.commands import lottery
+from tests.conftest import once
 from tests.synthetic import content
 
 pytestmark = pytest.mark.tensorflow
@@ -21,6 +22,13 @@ pytestmark = pytest.mark.tensorflow
 
 def result(dry_run: Path, training: str) -> dict:
     return json.loads((dry_run / "trainings" / training / "result.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def dry_run(tmp_path_factory) -> Path:
+    """The results of a dry run of a network that is traced sooner: tests/export has the blocks of MobileNet."""
+    words = ("dry-run", "model.name=resnet8", "model.width=0.5", "recipe.epochs=4")
+    return once(tmp_path_factory, "small_dry_run", *words, "prune.quantiles=[0.8]", "prune.control_quantiles=[0.8]")
 
 
 @pytest.fixture(scope="module")

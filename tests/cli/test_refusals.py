@@ -44,6 +44,7 @@ REFUSED = {
     "a training and a wrong override": ("train small.yaml dense-seed0 recipe.epoch=3", "recipe.epoch: no such key"),
     "more devices than a batch is for": ("train small.yaml --devices 3", "batch norm sees 8 images together"),
     "a folder that is not there": ("status /none/small", "/none/small: neither an experiment file nor under results/"),
+    "field that no step has": ("bench step --vary recipe.norm=32", "recipe.norm: no such key; did you mean"),
     "network without a benchmark": ("bench step --model resnet21", "model.name: received 'resnet21', expected one of"),
 }
 

@@ -83,6 +83,8 @@ REFUSED_OVERRIDES = {
     ),
     "unknown network": ("model.name=resnet21", "model.name: received 'resnet21', expected one of mobilenet_v2, "),
     "no width": ("model.width=0", "model.width: received 0.0, expected a number, more than 0"),
+    "blur without strides": ("model={name: vgg11, blur: true}", "model.blur: received True, expected false: in vgg11"),
+    "blur of few channels": ("model={name: resnet8, width: 0.25, blur: true}", "in resnet8 of width 0.25 no conv"),
     "more width than memory": (
         "model.width=1e5",
         "model.width: received 100000.0, expected a number, more than 0, at most 16",
@@ -164,6 +166,30 @@ REFUSED_OVERRIDES = {
         "recipe.momentum: received 1.0, expected a number, at least 0, below 1",
     ),
     "weight growth": ("recipe.weight_decay=-1", "recipe.weight_decay: received -1.0, expected a number, at least 0"),
+    "RandAugment's operations elsewhere": (
+        "recipe={epochs: 4, policy: trivial, rand_operations: 3}",
+        "recipe.rand_operations: received 3, expected 2, or recipe.policy rand: other policies (trivial) do not",
+    ),
+    "RandAugment's magnitude without a policy": ("recipe.rand_magnitude=3", "expected 9, or recipe.policy rand"),
+    "stages without a beginning": ("recipe.stages=[16px@1ep]", "received ['16px@1ep'], expected rising epochs, the"),
+    "stages after the end": (
+        "recipe.stages=[16px, 32px@9ep]",
+        "expected rising epochs, the first from 0, the last bef",
+    ),
+    "a last stage with another batch": ("recipe.stages=[16px/9]", "expected recipe.batch (8) in the last one"),
+    "two ways of resizing": (
+        "recipe={stages: [16px], first_size: 8, full_size_epoch: 2}",
+        "expected recipe.first_size 0: both resize",
+    ),
+    "stages with a rest": (
+        "recipe={stages: [16px], rest: carried}",
+        "recipe.stages: received ['16px'], expected recipe.rest",
+    ),
+    "stages that groups do not fill": (
+        "recipe={norm_images: 64, stages: [16px/96, 32px@1ep]}",
+        "expected batches that recipe.norm_images (64) div",
+    ),
+    "a stage that is none": ("recipe.stages=[16px/8@2]", "recipe.stages[0]: received '16px/8@2', expected PIXELSpx"),
     "half a resizing": ("recipe.first_size=16", "recipe.first_size: received 16, expected recipe.full_size_epoch"),
     "stop without validation": ("data={name: digits}", "recipe.stop_at: received 0.9, expected data.validation above"),
     "classes of real data": ("data.classes=3", "data.classes: received 3, expected nothing"),

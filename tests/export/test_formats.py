@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from models import Network, Weights, build
+from models.blur import blurred
 from models.network import outline
 from sweep.errors import Refused
 from sweep.export.formats import FORMATS, export, facts_in
 from sweep.export.subject import Facts, Subject, Wanted
+from sweep.graph.snapshot_file import adopted_weights
 from tests.commands import python
 from tests.networks import inverted_residuals
 
@@ -93,6 +95,18 @@ def test_onnx_has_the_facts_among_its_properties(subject, tmp_path):
     export(subject, tmp_path / "ticket.onnx", Wanted(), IMAGES)
     properties = {one.key: one.value for one in onnx.load(tmp_path / "ticket.onnx").metadata_props}
     assert json.loads(properties["lottery.json"])["classes"] == subject.facts.classes
+
+
+def test_a_network_with_blur_pool_is_written_with_it(tmp_path):
+    from models import mobile
+
+    blocks = partial(blurred, partial(inverted_residuals, classes=5))
+    subject = pruned(outline("inverted_residuals", blocks, image_size=16, channels=3, classes=5))
+    assert subject.network.blurred and mobile.fits(subject.network)
+    for ending in (".keras", ".tflite"):
+        assert export(subject, tmp_path / f"x{ending}", Wanted(), IMAGES).difference < 1e-5
+    read = adopted_weights(tmp_path / "x.keras", subject.network, seed=1)
+    assert all(np.array_equal(one, other) for one, other in zip(read, subject.weights, strict=True))
 
 
 def test_sparse_and_half_files_are_smaller_and_int8_needs_samples_of_training(tmp_path):

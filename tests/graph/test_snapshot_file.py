@@ -10,7 +10,7 @@ from sweep import files
 from sweep.experiment import point
 from sweep.graph.home import Home
 from sweep.graph.mask_file import Found
-from sweep.graph.snapshot_file import adopted_weights, read_memory
+from sweep.graph.snapshot_file import adopted_weights, attributes_of, read_memory, read_weights
 from tests import synthetic
 from tests.synthetic import refusal
 
@@ -46,6 +46,14 @@ def test_a_snapshot_names_its_variables_and_its_network(tmp_path):
     arrays, attributes = files.read_arrays(path)
     assert {name: array.shape for name, array in arrays.items()} == {v.name: v.shape for v in network.variables}
     assert attributes == {"network": "mobilenet_v2_small", "epoch": 2}
+
+
+@pytest.mark.parametrize("blur", [False, True])
+def test_a_snapshot_says_whether_its_network_has_blur_pool(tmp_path, blur):
+    path, network = tmp_path / "final.h5", build("resnet8", image_size=8, channels=1, classes=3, width=0.5, blur=blur)
+    files.write_snapshot(path, network, network.initial(0), attributes_of(network, 0.5))
+    again, _, attributes = read_weights(path)
+    assert again.layers == network.layers and ("blur" in attributes) == blur
 
 
 @pytest.mark.parametrize(

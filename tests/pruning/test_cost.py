@@ -42,6 +42,15 @@ def test_multiply_adds_are_kept_weights_times_output_pixels_groups_counted(netwo
     assert macs_remaining(whole, network) == 1.0
 
 
+def test_multiply_adds_of_blur_pool_stay_whatever_is_pruned(network):
+    net = build("mobilenet_v2_small", image_size=16, channels=3, classes=10, width=0.35, blur=True)
+    fixed = net.macs - network.macs
+    assert fixed > 0 and (multiply_adds(net) == multiply_adds(network)).all()
+    mask = connected_mask(net)
+    assert macs_remaining(mask, net) == pytest.approx((counted(mask, network) + fixed) / net.macs)
+    assert macs_remaining(np.ones(net.prunable, bool), net) == 1.0
+
+
 def test_bytes_are_those_of_kept_values_a_bit_for_every_weight_and_the_unpruned_rest(network):
     mask, weights = connected_mask(network), network.initial(0)
     stored = [weights.kernels[mask], np.packbits(mask), weights.others, weights.statistics]

@@ -53,6 +53,12 @@ def test_what_was_not_published_stands_beside_nothing(other):
     assert beside(resnet20(), [other]) == []
 
 
+def test_with_blur_pool_the_network_is_not_the_published_one():
+    shipped = resnet20()
+    theirs = dataclasses.replace(shipped, model=dataclasses.replace(shipped.model, blur=True))
+    assert published(shipped) and not published(theirs)
+
+
 def in_rounds(**prune):
     shipped = experiment_file.load(SHIPPED / "cifar10_resnet20_iterative.yaml")
     return dataclasses.replace(shipped, prune=dataclasses.replace(shipped.prune, **prune))

@@ -1,5 +1,6 @@
 """From which point on the order of the data no longer matters: in words and as a figure."""
 
+from sweep.experiment import Recipe
 from sweep.graph.results import Row
 from sweep.report.stability import instabilities
 from sweep.report.words import lead
@@ -12,7 +13,9 @@ def test_of_instability_the_point_is_named_from_which_on_it_is_small():
     assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
     assert "is not stable from any point measured" in lead(measured[:1], [])
     late = [Row("", "instability", 0, k, instability=one) for k, one in (("0", 0.8), ("1ep", 0.2), ("2000it", 0.01))]
-    assert lead(late, [], per_epoch=390).startswith("The dense network is stable from 2000it on")
+    assert lead(late, [], step=lambda at: at.step(Recipe(), 390)).startswith(
+        "The dense network is stable from 2000it on"
+    )
     assert lead([Row("", "ticket", 0, "0"), *measured], []).startswith("No ticket is trained yet. The dense network")
     sparse = Row("", "instability", 0, "0", quantile=0.8, method="lamp", instability=0.004)
     assert lead([sparse, *measured], []).endswith(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sweep.experiment import Recipe
 from sweep.experiment.controls import CONTROLS
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
@@ -154,8 +155,8 @@ def test_what_a_late_reset_gains_over_an_early_one_is_said_with_its_chance():
     assert later(rows("ticket", [0.9, 0.9])) == "" == later([])
     steps = [*rows("ticket", [0.90]), *(replace(one, rewind="500it") for one in rows("ticket", [0.8])),
              *rows("ticket", [0.91], k=1)]  # fmt: skip
-    assert "tickets from 500it end" in later(steps, per_epoch=390)
-    assert "tickets from 1ep end" in later(steps, per_epoch=600)
+    assert "tickets from 500it end" in later(steps, step=lambda at: at.step(Recipe(), 390))
+    assert "tickets from 1ep end" in later(steps, step=lambda at: at.step(Recipe(), 600))
     both = [replace(one, method=name) for name in ("lamp", "random") for one in steps]
     assert "lamp tickets from" in later(both)
 
@@ -258,9 +259,12 @@ def test_many_tickets_are_held_to_more_than_one_is():
 
 
 def test_what_the_seeds_can_show_is_said_before_and_after():
-    before = power([*rows("dense", [None, None, None]), *rows("ticket", [None, None, None])])
+    untrained = [*rows("dense", [None, None, None]), *rows("ticket", [None, None, None])]
+    before = power(untrained)
     assert "between seeds: 0.25 percentage points (assumed)" in before
     assert "3 seeds and 1 tickets detect a loss of" in before
+    assert "between seeds: 2.50 percentage points (assumed)" in power(untrained, images=100), "0.25 √(10,000 / 100)"
+    assert power(untrained, images=50_000) == before
     after = power([*DENSE, *rows("ticket", [0.890, 0.902, 0.901])])
     assert "(measured)" in after and "seeds are needed" in after
     assert power(DENSE) == ""

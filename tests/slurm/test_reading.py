@@ -48,8 +48,15 @@ def test_too_few_cores_are_warned_of_by_check_and_plan_with_the_number_that_woul
     (one,) = [one for one in preflight.look(home, on_slurm=True, quick=True) if one.what == "reading"]
     assert one.state == "warning" and "it would wait 21% of the time" in one.found
     assert "class folders 61, jpeg shards 10, raw shards 0.85" in one.remedy
+    assert one.remedy.endswith("; or GPUs with 0.0123 GB for the images (data.resident)")  # 1,002 of 64 x 64 pixels
     assert "Warning: 8 cores read about 7,912 images/s from jpeg shards" in render(make_plan(home, "slurm"))
     assert "Warning" not in render(make_plan(home)), "here as many cores as there are"
+
+
+def test_images_in_the_memory_of_the_gpus_need_no_cores(tmp_path):
+    home = fed_from(tmp_path, "jpeg shards", 1)
+    data = dataclasses.replace(home.experiment.data, resident="on")
+    assert reading_of(Home(home.root, dataclasses.replace(home.experiment, data=data)), 1) is None
 
 
 def test_enough_cores_are_not_warned_of(tmp_path):

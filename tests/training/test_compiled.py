@@ -24,8 +24,11 @@ from sweep.data import open_dataset
 from sweep.devices import prepare
 from sweep.training.program import Program
 from sweep.training.schedule import epoch_of
-from tests.conftest import tiny
-experiment = tiny(xla="on", layers="plain")
+from models import NETWORKS
+from tests.conftest import smaller
+from tests.networks import one_convolution
+NETWORKS["one_convolution"] = one_convolution
+experiment = smaller(xla="on", layers="plain")
 program = Program(experiment, open_dataset(experiment.data), prepare())
 if sys.argv[2] == "trains":  # without compiling ahead, in another order, after other work
     import tensorflow as tf

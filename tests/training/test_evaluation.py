@@ -13,7 +13,7 @@ from sweep.experiment import END
 from sweep.graph.mask_file import make_mask
 from sweep.graph.snapshot_file import read_weights
 from sweep.work.find import read_home
-from tests.conftest import connected_mask, tiny
+from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import assert_equal_bits, epoch
 
 pytestmark = pytest.mark.tensorflow
@@ -65,7 +65,7 @@ def test_images_are_standardised_one_by_one_after_the_crop_in_training_and_as_th
 
 
 def test_a_network_that_answers_nan_is_right_about_nothing(program):
-    run = program(tiny())
+    run = program(smaller())
     weights = run.network.initial(0)
     run.load(weights._replace(others=np.full_like(weights.others, np.nan)))
     assert run.evaluation.metrics(run.dataset.test)["top1"] == 0.0
@@ -97,7 +97,7 @@ def test_without_training_every_accuracy_on_record_comes_out_to_the_bit(alone, u
 @pytest.mark.parametrize("recipe", [{}, {"batch": 300}, {"xla": "on"}])
 def test_logits_are_those_of_every_image_in_its_place(alone, program, recipe):
     """Of more images than a batch has, and the same for an image whichever stand beside it."""
-    network = program(tiny()).network
+    network = program(smaller()).network
     evaluation, test = alone(network, **recipe)
     evaluation.load(network.initial(3))
     many = test.take(np.arange(600) % len(test))
@@ -108,7 +108,7 @@ def test_logits_are_those_of_every_image_in_its_place(alone, program, recipe):
 
 
 def test_a_mask_is_laid_on_the_weights_that_are_evaluated(alone, program):
-    network = program(tiny()).network
+    network = program(smaller()).network
     evaluation, test = alone(network)
     weights, mask = network.initial(0), connected_mask(network)
     evaluation.load(weights, mask)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from sweep.errors import Refused
-from tests.conftest import connected_mask, tiny
+from sweep.experiment import Model
+from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import epoch, start_at, trained
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_the_next_training_is_loaded_and_not_compiled_again(program):
-    run = program(tiny())
+    run = program(smaller())
     ends = []
     for mask_seed in (1, 1, 2, 1):
         run.load(run.network.initial(0), connected_mask(run.network, seed=mask_seed))
@@ -25,15 +26,14 @@ def test_the_next_training_is_loaded_and_not_compiled_again(program):
     assert run._run.experimental_get_tracing_count() == 1
 
 
-def test_a_program_begins_with_the_initializer_of_its_model(program):
-    network = program(replace(tiny(), model=replace(tiny().model, initializer="lecun"))).network
+def test_a_program_has_the_initializer_and_the_blur_pool_of_its_model(program):
+    network = program(replace(tiny(), model=Model("resnet8", 0.5, initializer="lecun", blur=True))).network
+    assert network.blurred
     assert network.named(network.initial(0))["classifier/kernel"].std() == pytest.approx(0.01, rel=0.2)
 
 
-def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whole_ones(devices, tmp_path, monkeypatch):
+def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whole_ones(program, tmp_path, monkeypatch):
     from models import Network
-    from sweep.data import open_dataset
-    from sweep.training.program import Program
 
     seen, apply = [], Network.apply
 
@@ -42,26 +42,27 @@ def test_progressive_resizing_trains_on_small_images_first_and_evaluates_on_whol
         return apply(self, weights, images, training, *rest, **more)
 
     monkeypatch.setattr(Network, "apply", watched)
-    experiment = tiny(first_size=4, full_size_epoch=2)
-    run = Program(experiment, open_dataset(experiment.data), devices)
+    run = program(smaller(first_size=4, full_size_epoch=2))
     trained(run, start_at(run), tmp_path)
     assert list(dict.fromkeys(seen)) == [("training", 4), ("evaluation", 8), ("training", 8)]
 
 
 def test_a_batch_larger_than_the_training_images_is_refused(program):
     with pytest.raises(Refused, match="at most the 64 training images"):
-        program(tiny(batch=100))
+        program(smaller(batch=100))
 
 
 def test_shaped_layers_without_xla_are_refused(program):
     with pytest.raises(Refused, match="received shaped, which needs XLA"):
-        program(tiny(layers="shaped", xla="off"))
+        program(smaller(layers="shaped", xla="off"))
 
 
 def test_xla_and_plain_compilation_agree(program):
     ends = []
     for xla in ("off", "on"):
-        run = program(tiny(xla=xla, momentum=0.0, nesterov=False, epochs=1, schedule="constant", mixup=0.2, cutmix=1.0))
+        run = program(
+            smaller(xla=xla, momentum=0.0, nesterov=False, epochs=1, schedule="constant", mixup=0.2, cutmix=1.0)
+        )
         run.load(run.network.initial(0), connected_mask(run.network))
         run.run(epoch(run), 0, 2)
         ends.append(run.weights().kernels)
@@ -73,7 +74,7 @@ def test_a_step_in_half_precision_is_that_of_full_precision(precision, program):
     """The loss it starts from, and where the step leads: a gradient not scaled back would lead elsewhere."""
     losses, moves = {}, {}
     for kind in ("float32", precision):
-        run = program(tiny(precision=kind, momentum=0.0, nesterov=False))
+        run = program(smaller(precision=kind, momentum=0.0, nesterov=False))
         begin = run.network.initial(0)
         run.load(begin)
         run.clear_sums()

@@ -82,7 +82,7 @@ def test_the_published_resnet20_recipe_divides_by_ten_at_epochs_91_and_136():
 
 def test_the_imagenet_recipe_warms_up_to_four_times_its_rate_for_256_images():
     recipe = load(EXPERIMENTS / "imagenet_mobilenet_v2.yaml").recipe
-    assert recipes.peak_rate(recipe) == pytest.approx(0.4)
+    assert recipes.peak_rate(recipe, recipe.batch) == pytest.approx(0.4)
     assert recipes.learning_rates(recipe, 4, steps=10)[-1] == pytest.approx(0.4)
     assert recipes.learning_rates(recipe, 0, steps=10)[0] == pytest.approx(0.4 / 50)
 

@@ -7,19 +7,20 @@ what it found.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sweep.experiment import Recipe
-from sweep.training.schedule import groups_of, most_devices
+from sweep.training.schedule import check_devices, most_devices
 from tests.commands import python
 from tests.synthetic import refusal
 
 pytestmark = pytest.mark.tensorflow
 
 
-def scenario(name: str, devices: int, **recipe) -> dict:
+def scenario(name: str, devices: int, **recipe: Any) -> dict:
     done = python("-m", "tests.replica_scenarios", name, devices, json.dumps(recipe))
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -75,7 +76,7 @@ def test_shaped_layers_inside_each_replica_give_the_same_loss():
 
 @pytest.mark.parametrize(("batch", "norm_images", "replicas"), [(16, 0, 2), (16, 8, 4), (18, 6, 2)])
 def test_replicas_that_cannot_share_a_batch_are_refused_in_one_line(batch, norm_images, replicas):
-    said = refusal(lambda: groups_of(Recipe(batch=batch, norm_images=norm_images), replicas))
+    said = refusal(lambda: check_devices(Recipe(batch=batch, norm_images=norm_images), replicas))
     assert f"batch norm sees {norm_images or batch} images together" in said and f"and not {replicas}" in said
 
 
@@ -89,18 +90,17 @@ MIXING = {"mixup": 0.4, "cutmix": 1.0, "label_smoothing": 0.1}
 
 @pytest.fixture(scope="module")
 def on_devices() -> dict[int, dict]:
-    """The same ticket, 20 steps of it and a whole sweep, on 1, 2 and 4 devices; mixing on."""
-    return {n: scenario("alike", n, norm_images=4, epochs=5, **MIXING) for n in (1, 2, 4)}
+    """The same ticket, 20 steps of it, on 1 and 4 devices; mixing on."""
+    return {n: scenario("alike", n, network="one_convolution", norm_images=4, epochs=5, **MIXING) for n in (1, 4)}
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_the_same_ticket_on_1_2_and_4_devices_agrees_to_rounding(on_devices, devices, record_property):
+def test_the_same_ticket_on_1_and_4_devices_agrees_to_rounding(on_devices, record_property):
     """20 steps with mixing, plain layers in float32. Largest difference of a weight, relative to the largest weight."""
-    one, several = (np.array(on_devices[n]["weights"]) for n in (1, devices))
+    one, several = (np.array(on_devices[n]["weights"]) for n in (1, 4))
     apart = float(np.abs(one - several).max() / np.abs(one).max())
     record_property("largest difference", apart)
     assert 0 <= apart < 1e-4
-    assert on_devices[devices]["losses"] == pytest.approx(on_devices[1]["losses"], rel=1e-4)
+    assert on_devices[4]["losses"] == pytest.approx(on_devices[1]["losses"], rel=1e-4)
 
 
 @pytest.mark.drill

@@ -13,7 +13,7 @@ from models import Weights
 from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
-from tests.conftest import connected_mask, tiny
+from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import (
     assert_equal_bits,
     assert_nothing_is_traced_later,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.tensorflow
 
 
 def test_step_0_of_a_ticket_is_mask_times_snapshot_bit_for_bit(program):
-    run = program(tiny())
+    run = program(smaller())
     mask = connected_mask(run.network)
     snapshot = run.network.initial(3)
     run.load(snapshot, mask)
@@ -53,7 +53,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("recipe", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_pruned_weights_are_exactly_zero_and_the_others_move(recipe, program):
-    run = program(tiny(**recipe))
+    run = program(smaller(**recipe))
     mask = connected_mask(run.network)
     begin = run.network.initial(0)
     run.load(begin, mask)
@@ -67,7 +67,7 @@ def test_pruned_weights_are_exactly_zero_and_the_others_move(recipe, program):
 
 def test_the_mask_is_held_by_the_step_and_not_by_chance(program):
     """The same test on a program without masks must fail."""
-    run = program(tiny(), use_mask=False)
+    run = program(smaller(), use_mask=False)
     mask = connected_mask(run.network)
     begin = run.network.initial(0)
     run.load(begin._replace(kernels=np.where(mask, begin.kernels, np.float32(0))))
@@ -76,7 +76,7 @@ def test_the_mask_is_held_by_the_step_and_not_by_chance(program):
 
 
 def test_batch_norm_and_biases_are_trained_and_never_masked(program):
-    run = program(tiny())
+    run = program(smaller())
     run.load(run.network.initial(0), connected_mask(run.network, 0.3))
     before = run.weights()
     run.run(epoch(run), 0, run.steps)
@@ -90,7 +90,8 @@ def test_batch_norm_and_biases_are_trained_and_never_masked(program):
 def test_weight_decay_acts_on_kernels_or_on_all_that_is_trained(program, decayed, optimizer):
     ends = []
     for decay in (0.0, 0.5):
-        run = program(tiny(weight_decay=decay, momentum=0.0, nesterov=False, decayed=decayed, optimizer=optimizer))
+        which = decayed if decay else "kernels"  # without decay one program serves both
+        run = program(smaller(weight_decay=decay, momentum=0.0, nesterov=False, decayed=which, optimizer=optimizer))
         weights = run.network.initial(0)
         run.load(weights)
         run.run(epoch(run), 0, 1)
@@ -130,7 +131,7 @@ def keeping(run, states: dict[int, dict]):
 
 def test_from_any_step_inside_an_epoch_the_schedule_goes_on_as_it_would_have(program, tmp_path):
     """Rate, order and augmentation of step s are those of the dense run at step s: same state, same end."""
-    run = program(tiny())
+    run = program(smaller())
     states: dict[int, dict] = {}
     _, dense = trained(run, start_at(run), tmp_path / "dense", watch=keeping(run, states))
     assert sorted(states) == list(range(3 * run.steps + 1))
@@ -144,7 +145,7 @@ def test_from_any_step_inside_an_epoch_the_schedule_goes_on_as_it_would_have(pro
 def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp_path):
     from sweep.training.loop import Start
 
-    run = program(tiny())
+    run = program(smaller())
     begin = run.steps + 1
     outcome, weights = trained(run, Start(run.network.initial(5), begin, 0), tmp_path)
     assert outcome.epochs == pytest.approx(3 - begin / run.steps)
@@ -158,7 +159,7 @@ def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp
 
 
 def test_where_the_rest_of_an_epoch_is_carried_over_it_is_trained_and_counted(program, tmp_path):
-    run = program(tiny(rest="carried", batch=20, epochs=2))  # 64 images: 3.2 batches
+    run = program(smaller(rest="carried", batch=20, epochs=2))  # 64 images: 3.2 batches
     trained(run, start_at(run), tmp_path / "whole")
     assert run.steps == 4 and epoch(run).order.shape == (4, 20)
     run.load(run.network.initial(0))
@@ -169,14 +170,14 @@ def test_where_the_rest_of_an_epoch_is_carried_over_it_is_trained_and_counted(pr
 
 
 def test_a_checkpoint_is_not_continued_on_other_images(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     trained(run, dataclasses.replace(start_at(run), data="111"), tmp_path)
     with pytest.raises(Refused, match=r"checkpoint.h5: begun on other images \(fingerprint 111, these have 222\)"):
         trained(run, dataclasses.replace(start_at(run), data="222"), tmp_path)
 
 
 def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_run(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     kept = {}
     _, dense = trained(run, start_at(run), tmp_path / "dense", watch=keeping(run, kept))
     run.load(run.network.initial(9), np.ones(run.network.prunable, bool))
@@ -187,7 +188,7 @@ def test_rewinding_with_all_weights_and_the_dense_momentum_reproduces_the_dense_
 
 
 def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     kept = {}
     _, dense = trained(run, start_at(run), tmp_path, watch=keeping(run, kept))
     run.restore(kept[run.steps])
@@ -197,7 +198,7 @@ def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
 
 
 def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     snapshot = run.network.initial(5)
     from sweep.training.loop import Start
 
@@ -214,7 +215,7 @@ def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(progr
 def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_path):
     from sweep.training.loop import Start
 
-    run = program(tiny())
+    run = program(smaller())
     trained(run, start_at(run), tmp_path / "dense")
     trained(run, Start(run.network.initial(5), run.steps, 0), tmp_path / "ticket")
     rates = [[line["learning_rate"] for line in store.read_metrics(tmp_path / name)] for name in ("dense", "ticket")]
@@ -222,7 +223,7 @@ def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_
 
 
 def test_another_seed_sees_another_order_and_ends_elsewhere(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     weights = run.network.initial(0)
     from sweep.training.loop import Start
 
@@ -250,7 +251,7 @@ def pictures(tmp_path_factory) -> Path:
 
 def streamed(pictures: Path, **recipe):
     data = Data("folder", str(pictures), image_size=8, validation=4, flip=True)
-    return dataclasses.replace(tiny(batch=5, **recipe), data=data)
+    return dataclasses.replace(smaller(batch=5, **recipe), data=data)
 
 
 def test_streamed_pictures_come_in_the_order_of_the_epoch_and_the_rest_is_left_out(program, pictures, tmp_path):
@@ -266,13 +267,14 @@ def test_streamed_pictures_come_in_the_order_of_the_epoch_and_the_rest_is_left_o
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_what_is_traced_ahead_is_what_training_calls(kind, program, pictures, tmp_path):
     assert_nothing_is_traced_later(
-        program(tiny(gamma=0.3) if kind == "resident" else streamed(pictures, gamma=0.3)), tmp_path
+        program(smaller(gamma=0.3) if kind == "resident" else streamed(pictures, gamma=0.3)), tmp_path
     )
 
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, program, pictures, tmp_path):
-    run = program(tiny(ema=0.5) if kind == "resident" else streamed(pictures, ema=0.5))
+    resident = kind == "resident"
+    run = program(smaller(ema=0.5, policy="trivial") if resident else streamed(pictures, ema=0.5, policy="rand"))
     mask = connected_mask(run.network)
     whole, weights = trained(run, start_at(run, mask=mask), tmp_path / "whole")
     folder = tmp_path / "pieces"
@@ -290,7 +292,7 @@ def test_stopped_after_any_step_and_continued_it_ends_with_the_same_bits(kind, p
 
 
 def test_a_checkpoint_of_another_beginning_is_not_continued(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     with pytest.MonkeyPatch.context() as patch:
         from sweep.training import loop as training
 
@@ -303,7 +305,7 @@ def test_a_checkpoint_of_another_beginning_is_not_continued(program, tmp_path):
 
 
 def test_checkpoints_are_written_by_the_clock_too(program, tmp_path, monkeypatch):
-    run = program(tiny(checkpoint_minutes=1e-9))
+    run = program(smaller(checkpoint_minutes=1e-9))
     written = []
     real = store.write_arrays
     monkeypatch.setattr(store, "write_arrays", lambda *a: written.append(a[2]["step"]) or real(*a))
@@ -312,7 +314,7 @@ def test_checkpoints_are_written_by_the_clock_too(program, tmp_path, monkeypatch
 
 
 def test_a_loss_that_is_no_number_stops_the_training_and_says_where(program, tmp_path):
-    run = program(tiny(learning_rate=1e30))
+    run = program(smaller(learning_rate=1e30))
     with pytest.raises(Diverged, match=r"^loss is (nan|inf) in epoch 1$"):
         trained(run, start_at(run), tmp_path)
     assert not (tmp_path / "result.json").exists()
@@ -325,7 +327,7 @@ def test_training_ends_when_the_validation_accuracy_reaches_the_target(program, 
 
 
 def test_the_average_is_evaluated_and_kept_as_final(program):
-    run = program(tiny(ema=0.9))
+    run = program(smaller(ema=0.9))
     begin = run.network.initial(0)
     run.load(begin)
     run.run(epoch(run), 0, 1)
@@ -334,7 +336,7 @@ def test_the_average_is_evaluated_and_kept_as_final(program):
 
 
 def test_an_average_without_bias_is_the_mean_of_the_weights_so_far_until_its_decay_is_reached(program):
-    run, total = program(tiny(ema=0.6, ema_unbiased=True)), 0.0
+    run, total = program(smaller(ema=0.6, ema_unbiased=True)), 0.0
     run.load(run.network.initial(0))
     for step in range(2):  # decays 0 and 1/2: the plain mean of both, without the initial weights
         run.run(epoch(run), step, step + 1)
@@ -349,7 +351,7 @@ def test_an_average_without_bias_is_the_mean_of_the_weights_so_far_until_its_dec
 def test_erased_images_train_otherwise(program):
     ends = []
     for share in (0.0, 0.5):
-        run = program(tiny(erasing=share))
+        run = program(smaller(erasing=share))
         run.load(run.network.initial(0))
         run.run(epoch(run), 0, 2)
         ends.append(run.weights().kernels)
@@ -357,7 +359,7 @@ def test_erased_images_train_otherwise(program):
 
 
 def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
-    run = program(tiny())
+    run = program(smaller())
     trained(run, start_at(run), tmp_path)
     line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     wanted = {"epoch", "train_loss", "train_top1", "validation_top1", "validation_top5", "validation_loss"}
@@ -377,7 +379,7 @@ def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_t
 
 
 def test_a_loss_that_rises_epoch_after_epoch_is_warned_of(program, tmp_path, monkeypatch, capsys):
-    run = program(tiny(epochs=5))
+    run = program(smaller(epochs=5))
     lines = [{"epoch": k + 1, "train_loss": loss} for k, loss in enumerate((1.0, 1.2, 1.5, 1.7, 1.9))]
     monkeypatch.setattr(store, "read_metrics", lambda folder: lines)
     trained(run, start_at(run), tmp_path, quiet=False)
@@ -385,3 +387,34 @@ def test_a_loss_that_rises_epoch_after_epoch_is_warned_of(program, tmp_path, mon
     lines[3]["train_loss"] = 1.4
     trained(run, start_at(run), tmp_path / "other", quiet=False)
     assert "risen" not in capsys.readouterr().out
+
+
+# ---- what is counted
+
+
+def test_top_5_hits_of_training_images_are_those_of_the_logits_and_counted_with_many_classes_alone(program, tmp_path):
+    import tensorflow as tf
+
+    from sweep.data import augment
+
+    def many(classes: int):
+        plain = tiny()
+        data = dataclasses.replace(plain.data, classes=classes, pad=0, flip=False)
+        return program(dataclasses.replace(plain, data=data))
+
+    run, begin = many(12), many(12).network.initial(0)
+    run.load(begin)
+    plan, train = epoch(run), run.dataset.train
+    run.run(plan, 0, 1)
+    images = augment.normalised(
+        tf.constant(train.images[plan.order[0]]), run.dataset.mean, run.dataset.deviation, "float32"
+    )
+    logits = run.network.apply(Weights(*map(tf.constant, begin)), images, True)[0].numpy()
+    largest, labels = np.argsort(-logits, 1)[:, :5], train.labels[plan.order[0]]
+    expected = [(largest[:, :k] == labels[:, None]).any(1).sum() for k in (1, 5)]
+    assert list(run.take_sums()[1:]) == expected and expected[0] < expected[1] < len(labels)
+    trained(run, start_at(run), tmp_path)
+    assert all(line["train_top1"] <= line["train_top5"] <= 1 for line in store.read_metrics(tmp_path))
+    before = {name: value[:2] if name == "sums" else value for name, value in run.state().items()}
+    run.restore(before)  # of an earlier version
+    assert run.take_sums()[2] == 0 and len(many(10).take_sums()) == 2

@@ -18,13 +18,13 @@ import yaml
 from lottery.cli.tune import tune
 from sweep import files as store
 from sweep.errors import Refused
-from sweep.experiment import Cluster, Track
+from sweep.experiment import Cluster
 from sweep.experiment.file import dump, load
 from sweep.graph import claim
 from sweep.tuning import search
 from sweep.tuning import trials as tuning
 from tests import synthetic
-from tests.commands import home_of, listening, lottery, started
+from tests.commands import home_of, lottery, started
 from tests.conftest import tiny
 from tests.slurm_cluster import until
 
@@ -148,7 +148,10 @@ def test_bayes_takes_what_diverged_for_the_worst_and_goes_on(tmp_path, goal):
             store.write_json(folder / "failure.json", {"reason": "loss is nan"})
         else:
             store.write_json(folder / "result.json", {"validation": {"loss": rate_of(trials[-1])}})
-    assert len(set(trials)) == 12 and {one.state for one in made.outcomes()} == {"done", "failed"}
+    assert len(set(trials)) == 12
+    assert [one.state for one in made.outcomes()] == ["done"] * 6 + ["failed"] * 6
+    values = [one.value for one in made.outcomes()[:6]]
+    assert values == sorted(values, reverse=goal == "maximize"), "the best first"
     assert [tuning.reopen(made.root).known(number) for number in range(13)] == [*trials, None]
 
 
@@ -196,18 +199,16 @@ def told(words: list) -> list[dict]:
 
 @pytest.mark.tensorflow
 def test_a_search_goes_on_where_it_stopped_and_a_trial_that_diverges_does_not_end_it(tmp_path):
-    content = GRID | {"parameters": {"recipe.learning_rate": {"values": [1e30, 0.01, 0.02]}}}
+    content = GRID | {"parameters": {"recipe.learning_rate": {"values": [1e30, 0.01]}}}
     words = written(tmp_path, content)
     lottery(*words)
     found = told(words)
-    assert [one["state"] for one in found] == ["done", "done", "failed"]
-    assert found[0]["value"] >= found[1]["value"] and "loss is" in found[2]["note"]
-    for one in found[:2]:
-        result = store.read_json(dense_of(one) / "result.json")
-        assert one["value"] == result["validation"]["top1"]
-    before = {one["folder"]: (dense_of(one) / "metrics.jsonl").stat().st_mtime_ns for one in found[:2]}
+    assert [one["state"] for one in found] == ["done", "failed"] and "loss is" in found[1]["note"]
+    done = dense_of(found[0])
+    assert found[0]["value"] == store.read_json(done / "result.json")["validation"]["top1"]
+    before = (done / "metrics.jsonl").stat().st_mtime_ns
     lottery(*words)
-    assert before == {one["folder"]: (dense_of(one) / "metrics.jsonl").stat().st_mtime_ns for one in found[:2]}
+    assert before == (done / "metrics.jsonl").stat().st_mtime_ns
 
 
 @pytest.mark.tensorflow
@@ -224,25 +225,25 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
     assert "all trials are done or in the queue" in lottery(*words).stdout
     slurm.run("scancel", f"{number}_1")
     until(lambda: "1 trials" in lottery(*words).stdout, 60)
-    until(lambda: [one["state"] for one in told(words)] == ["done", "done"], 300)
+    until(lambda: [one.state for one in made.outcomes()] == ["done", "done"], 300)
+    assert [one["state"] for one in told(words)] == ["done", "done"]
     assert "all trials are done or in the queue" in lottery(*words).stdout
 
 
 @pytest.mark.tensorflow
 def test_two_processes_share_a_search_and_one_that_was_stopped_is_gone_on_with(tmp_path):
-    words = [*written(tmp_path, BAYES | {"run_cap": 3}, track=Track("online")), "recipe.epochs=20"]
-    clean = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"} | {"HOME": str(tmp_path)}
-    with started(*words, env=clean, stdout=None, stderr=None, preexec_fn=listening) as process:
+    words = [*written(tmp_path, BAYES | {"run_cap": 2}), "recipe.epochs=8"]
+    with started(*words) as process:
         until(lambda: [*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")], 300)
         process.send_signal(signal.SIGHUP)  # a terminal is closed
         assert process.wait(300) == 130
     assert [one["state"] for one in told(words)] == ["begun"]
-    with started(*words, env=clean) as one, started(*words, env=clean) as other:
+    with started(*words) as one, started(*words) as other:
         assert (one.wait(600), other.wait(600)) == (0, 0)
     found = told(words)
-    assert [one["state"] for one in found] == ["done", "done", "done"]
+    assert [one["state"] for one in found] == ["done", "done"]
     for one in found:
-        assert [line["epoch"] for line in store.read_metrics(dense_of(one))] == list(range(1, 21))
+        assert [line["epoch"] for line in store.read_metrics(dense_of(one))] == list(range(1, 9))
 
 
 def test_what_an_earlier_version_left_to_a_server_is_shown(tmp_path):

@@ -20,33 +20,29 @@ from tests.work.test_sweep import workers_of
 
 
 @pytest.mark.tensorflow
-def test_side_by_side_the_results_are_the_same_to_the_bit_and_say_so(undisturbed, tiny_file, tmp_path, monkeypatch):
+def test_side_by_side_results_are_the_same_to_the_bit_and_say_so_also_where_a_worker_is_killed_in_an_array_element(
+    undisturbed, tiny_file, trained, tmp_path, monkeypatch
+):
     """And what each had of the GPU is what it took over how many there were; a name is all of a GPU that it needs."""
+    lottery("masks", tiny_file, "--results", trained)
+    tickets = [path.parent.name for path in trainings(undisturbed, "ticket-*/result.json")]
+    words = ("train", tiny_file, *tickets, "--per-gpu", 2, "--restarts", 3, "--results", trained)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{tmp_path.name}")
-    with counted([f"GPU-{tmp_path.name}"]):  # a training of another sweep
-        lottery("sweep", tiny_file, "--per-gpu", 2, "--results", tmp_path)
-    assert csv_of(tmp_path) == csv_of(undisturbed)
+    with counted([f"GPU-{tmp_path.name}"]), started(*words) as process:  # beside a training of another sweep
+        until(lambda: len(workers_of(process.pid)) == 2 and trainings(trained, "ticket-*/claim.json"), 60)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    lottery("report", tiny_file, "--results", trained)
+    assert csv_of(trained) == csv_of(undisturbed)
     beside = set()
-    for path in trainings(tmp_path, "ticket-*/result.json"):
+    for path in trainings(trained, "ticket-*/result.json"):
         said, lines = json.loads(path.read_text()), files.read_metrics(path.parent)
         assert said["trainings_per_gpu"] == 2
         beside |= {line["trainings_on_gpu"] for line in lines}
         took = [(line["seconds"] + line["evaluation_seconds"]) / line["trainings_on_gpu"] for line in lines]
         assert said["gpu_seconds"] == pytest.approx(sum(took)) and device_seconds(said) == said["gpu_seconds"]
     assert beside and beside <= {2, 3}
-
-
-@pytest.mark.tensorflow
-def test_in_an_array_element_a_worker_that_is_killed_costs_no_training(undisturbed, tiny_file, trained):
-    lottery("masks", tiny_file, "--results", trained)
-    tickets = [path.parent.name for path in trainings(undisturbed, "ticket-*/result.json")]
-    with started("train", tiny_file, *tickets, "--per-gpu", 2, "--restarts", 3, "--results", trained) as process:
-        until(lambda: len(workers_of(process.pid)) == 2 and trainings(trained, "ticket-*/claim.json"), 60)
-        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
-        said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    lottery("report", tiny_file, "--results", trained)
-    assert csv_of(trained) == csv_of(undisturbed)
 
 
 def program(folder: Path, name: str, text: str) -> None:

@@ -163,8 +163,9 @@ def test_a_job_array_makes_the_same_shards_to_the_byte(slurm, source, raw, tmp_p
     assert content(tmp_path / "dest") == content(raw)
 
 
-def test_spark_makes_the_same_shards_to_the_byte(source, raw, tmp_path):
+def test_spark_makes_the_same_shards_to_the_byte(source, raw, tmp_path, monkeypatch):
     need([] if shutil.which("java") else ["java"], "Apache Spark")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # half the CPU time
     try:
         prepare(source, tmp_path / "dest", "--format", "raw", "--on", "spark")
     except Exception as error:  # py4j and Spark raise what they like; a fault of ours still fails below

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import subprocess
 import zlib
 from pathlib import Path
@@ -30,11 +31,12 @@ pytestmark = pytest.mark.tensorflow
 
 
 def batches(folder: Path, order: np.ndarray, seeds: np.ndarray | None, cache: str = "off") -> list[list[np.ndarray]]:
-    from sweep.data.feed import Sharded
+    from sweep.data.feed import Sharded, open_reader
     from sweep.devices import prepare as devices
 
     split = shards.records_of(shards.open_prepared(folder), "train")
-    return [[part.numpy() for part in batch] for batch in Sharded(split, devices(), cache).batches(order, seeds)]
+    source = Sharded(split, devices(), open_reader(split, cache))
+    return [[part.numpy() for part in batch] for batch in source.batches(order, seeds)]
 
 
 ORDER = np.random.default_rng(3).permutation(60).reshape(6, 10).astype(np.int32)
@@ -66,8 +68,8 @@ def test_a_small_raw_set_is_trained_from_the_memory_of_the_device(raw):
 
 def test_pictures_are_decoded_once_for_all_readers_of_a_node(jpeg, tmp_path, monkeypatch):
     calls = []
-    before = shards.decoded
-    monkeypatch.setattr(shards, "decoded", lambda *words: calls.append(1) or before(*words))
+    before = shards.decode
+    monkeypatch.setattr(shards, "decode", lambda *words: calls.append(1) or before(*words))
     plain = batches(jpeg, ORDER, None)
     assert len(calls) == 60
     first = batches(jpeg, ORDER, None, str(tmp_path))
@@ -104,6 +106,16 @@ def test_a_disk_without_room_for_the_pixels_is_found_out_at_once(jpeg, tmp_path,
     for one, other in zip(received, batches(jpeg, ORDER, SEEDS), strict=True):
         np.testing.assert_array_equal(one[0], other[0])
     assert not list((tmp_path / "node").glob("*.pixels")) and len(list((tmp_path / "node").glob("train-*/*.jpeg"))) > 1
+
+
+@pytest.mark.parametrize("form", ["raw", "jpeg"])
+@pytest.mark.parametrize("place", ["/proc/none", "/dev/full/here"])  # a folder cannot be made in either
+def test_a_node_whose_disk_is_missing_reads_the_images_where_they_are_and_says_so(form, place, request, capsys):
+    folder = request.getfixturevalue(form)
+    received = batches(folder, ORDER, SEEDS, place)
+    assert re.search(f"data.cache: {place}: (No such|Not a|no room).* are read where they are", capsys.readouterr().out)
+    for one, other in zip(received, batches(folder, ORDER, SEEDS), strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
 
 
 def test_a_reader_that_died_before_an_image_was_whole_leaves_it_to_the_next(jpeg, tmp_path):
@@ -171,7 +183,7 @@ def test_every_replica_gets_its_own_equal_part_of_the_batch(jpeg):
         "devices = prepare(int(sys.argv[2]))\n"
         "split = shards.records_of(shards.open_prepared(Path(sys.argv[1])), 'train')\n"
         "order, seeds = np.arange(60).reshape(5, 12), np.arange(10).reshape(5, 2)\n"
-        "for batch in Sharded(split, devices, 'off').batches(order, seeds):\n"
+        "for batch in Sharded(split, devices, shards.Reader(split)).batches(order, seeds):\n"
         "    parts = [devices.strategy.experimental_local_results(part) for part in batch]\n"
         "    assert all(len(each) == 12 // devices.replicas for part in parts for each in part)\n"
         "    print([zlib.crc32(np.concatenate([each.numpy() for each in part]).tobytes()) for part in parts])\n"
@@ -189,7 +201,7 @@ def test_memory_stays_flat_over_many_epochs(jpeg):
         "from sweep.data.feed import Sharded\n"
         "from sweep.devices import prepare\n"
         "split = shards.records_of(shards.open_prepared(Path(sys.argv[1])), 'train')\n"
-        "source = Sharded(split, prepare(), 'off')\n"
+        "source = Sharded(split, prepare(), shards.Reader(split))\n"
         "for epoch in range(60):\n"
         "    order = np.random.default_rng(epoch).permutation(60).reshape(6, 10)\n"
         "    for batch in source.batches(order, np.ones((6, 2), np.int64) * epoch): pass\n"

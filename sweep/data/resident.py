@@ -1,0 +1,177 @@
+"""Splits in the memory of the devices: the compiled step gathers a batch by index, and nothing is read meanwhile.
+
+Small images (CIFAR-10) are always there. Shards are, as the squares they are stored as, where they fit
+(`data.resident`): whole on every device, or else divided among the devices. Windows are drawn on the host as for
+streamed shards, so both ways train on the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from sweep.data import Images
+from sweep.data.shards import Reader, Shards
+from sweep.data.windows import central_windows, random_windows
+from sweep.devices import Devices
+from sweep.errors import Refused
+from sweep.progress import Work
+
+Tensor = Any
+# Every replica keeps its own copy and computes the same new value, so that no copy is sent. The replicas stay equal to
+# the bit, because the gradients they compute it from were summed over all of them.
+PER_REPLICA = {
+    "synchronization": tf.VariableSynchronization.ON_READ,
+    "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA,
+}
+PIECE = 512  # images that are read and sent to a device at a time
+ROOM = 0.75  # share of a GPU's memory that images may take; the rest is for training
+WORD = 8  # bytes that are summed as one whole number: int64 is what all kinds of reduction can sum
+
+
+class Resident:
+    """A split of small images, whole on every device."""
+
+    def __init__(self, split: Images, devices: Devices) -> None:
+        self.count, self.replicas = len(split), devices.replicas
+        with devices.strategy.scope():
+            # int64 labels: TensorFlow keeps int32 in the host's memory, not the GPU's
+            self.images, self.labels = (
+                tf.Variable(array, trainable=False, **PER_REPLICA)
+                for array in (split.images, split.labels.astype(np.int64))
+            )
+
+    def windows(self, order: np.ndarray, seeds: np.ndarray) -> np.ndarray | None:
+        """Return the windows of an epoch's images, `[steps, batch, 4]`; None: the images are taken whole."""
+        return None
+
+    def taken(self, rows: Tensor, windows: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Return what `gathered` needs in this replica: images, labels (and windows), and the indices of its images.
+
+        `rows` `[batch]` are those of all replicas. Without indices the batch consists of the images themselves.
+        """
+        return (self.images.read_value(), self.labels.read_value()), self._own(rows)
+
+    def _own(self, values: Tensor) -> Tensor:
+        """Return this replica's part of values for the whole batch."""
+        each = values.shape[0] // self.replicas
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group * each
+        return tf.slice(values, [first] + [0] * (len(values.shape) - 1), [each, *values.shape[1:]])
+
+    def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[None]:
+        """Yield None for every step: the compiled step gathers its batch by index."""
+        while True:
+            yield None
+
+    def example(self, rows: int) -> None:
+        """Return None, as `batches` yields."""
+
+
+class ResidentShards(Resident):
+    """A split of prepared images in the memory of the devices; a step cuts windows from them.
+
+    If it is `divided`, replica r has the images r·n to (r + 1)·n − 1. For a batch every replica writes its images into
+    an array of zeros, and the sum over the replicas is the batch.
+    """
+
+    def __init__(self, split: Shards, devices: Devices, reader: Reader, divided: bool) -> None:
+        self.split, self.divided = split, divided
+        self.count, self.replicas = len(split), devices.replicas
+        size, records = split.prepared.size, split.records
+        self.heights, self.widths = (records[name].astype(np.float64) for name in ("height", "width"))
+        self.each = -(-self.count // devices.replicas) if divided else self.count
+        with devices.strategy.scope():
+            self.images = tf.Variable(
+                lambda: tf.zeros((self.each, size, size, 3), tf.uint8), trainable=False, **PER_REPLICA
+            )
+            self.labels, self.central = (
+                tf.Variable(array, trainable=False, **PER_REPLICA)
+                for array in (records["label"].astype(np.int64), central_windows(self.heights, self.widths))
+            )
+        self._fill(devices.strategy.experimental_local_results(self.images), reader)
+
+    def _fill(self, copies: tuple[Any, ...], reader: Reader) -> None:
+        threads, all_rows = len(os.sched_getaffinity(0)), np.arange(self.count)
+        with (
+            ThreadPoolExecutor(threads) as pool,
+            Work(f"{self.split.split} images to the device", self.count) as work,
+        ):
+            for first in range(0, self.count, PIECE):
+                rows = all_rows[first : first + PIECE]
+                squares = reader.squares(rows, pool, threads)
+                for replica, copy in enumerate(copies):
+                    here = rows // self.each == replica if self.divided else np.ones(len(rows), bool)
+                    if here.any():
+                        copy.scatter_update(tf.IndexedSlices(squares[here], rows[here] % self.each))
+                work.at(first + len(rows))
+
+    def windows(self, order: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        heights, widths = self.heights[order], self.widths[order]
+        return np.stack([random_windows(*step) for step in zip(seeds, heights, widths, strict=True)])
+
+    def taken(self, rows: Tensor, windows: Tensor | None) -> tuple[Any, Tensor | None]:
+        rows = tf.maximum(rows, 0)  # -1 pads the last batch of an evaluation
+        own = self._own(rows)
+        labels = tf.gather(self.labels.read_value(), own)
+        cut = tf.gather(self.central.read_value(), own) if windows is None else self._own(windows)
+        if not self.divided:
+            return (self._read(own), labels, cut), None
+        context = tf.distribute.get_replica_context()
+        here = rows - context.replica_id_in_sync_group * self.each
+        found = self._read(tf.clip_by_value(here, 0, self.each - 1))
+        words = context.all_reduce(tf.distribute.ReduceOp.SUM, in_words(found, (here >= 0) & (here < self.each)))
+        return (from_words(self._own(words), self.images.shape[1:]), labels, cut), None
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """Return images of this replica; TensorFlow would copy all of them if the whole variable were read."""
+        return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=rows, dtype=tf.uint8)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def in_words(images: Tensor, here: Tensor) -> Tensor:
+    """Return images as whole numbers `[images, …]`, and 0 for those that are not `here`."""
+    pixels = tf.reshape(tf.where(here[:, None, None, None], images, tf.zeros_like(images)), (images.shape[0], -1))
+    pixels = tf.pad(pixels, [[0, 0], [0, -pixels.shape[1] % WORD]])
+    return tf.bitcast(tf.reshape(pixels, (images.shape[0], -1, WORD)), tf.int64)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def from_words(words: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the images of this shape that `in_words` wrote as whole numbers."""
+    pixels = tf.reshape(tf.bitcast(words, tf.uint8), (words.shape[0], -1))
+    return tf.reshape(pixels[:, : np.prod(shape)], (words.shape[0], *shape))
+
+
+def gathered(batch: Any, indices: Tensor | None) -> Any:
+    """Return images and labels at these indices, with their windows; the batch itself if there are no indices."""
+    if indices is None:
+        return batch
+    images, labels, *windows = batch
+    return tf.gather(images, indices), tf.gather(labels, indices), *windows
+
+
+def residence(split: Shards, devices: Devices, asked: str) -> str:
+    """Return "whole" or "divided" if the shards are kept in the memory of the devices, or "" if they are streamed.
+
+    They must fit beside what this process keeps there already. On a CPU memory is the disk's cache anyway: they are
+    kept if asked for.
+    """
+    if asked == "off" or (asked == "auto" and not devices.memory):
+        return ""
+    prepared = split.prepared
+    wanted = len(split) * prepared.size**2 * 3
+    room = max(0.0, ROOM * devices.memory / devices.sharing - devices.used) if devices.memory else wanted
+    if wanted <= room:
+        return "whole"
+    if wanted <= room * devices.replicas:
+        return "divided"
+    if asked == "on":
+        raise Refused(f"data.resident: on needs {wanted / 1e9:,.0f} GB for the {split.split} images, and there "
+                      f"are {room * devices.replicas / 1e9:,.0f} GB for them; expected auto, off, a smaller --size of "
+                      "lottery data prepare or more --devices")  # fmt: skip
+    return ""
