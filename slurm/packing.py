@@ -9,36 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from slurm import sbatch
-from sweep import files
-from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
+from sweep.graph.speeds import FILE, Packing, measured, network_of
 from sweep.graph.training import Task
 
 ENOUGH = 0.97  # share of the best throughput that is enough: with fewer trainings, results come sooner
-FILE = "packing.json"
 START_SHARE = 0.05  # largest share of an element's time for starting
-
-
-def measured(pool: Path) -> list[Packing]:
-    """Return the measurements of this pool."""
-    path = pool / FILE
-    found = files.read_json_if_there(path, {"measured": list}) or {"measured": []}
-    return [files.as_record(row, Packing, path) for row in found["measured"]]
-
-
-def put_on_record(pool: Path, rows: list[Packing]) -> Path:
-    """Write measurements to packing.json; a new one replaces an older one of the same network and GPU."""
-    new = {(row.hardware, row.network, row.per_gpu) for row in rows}
-    kept = [row for row in measured(pool) if (row.hardware, row.network, row.per_gpu) not in new]
-    pool.mkdir(parents=True, exist_ok=True)
-    files.write_json(pool / FILE, {"measured": [asdict(row) for row in [*kept, *rows]]})
-    return pool / FILE
 
 
 def settled(experiment: Experiment, pool: Path, cells: int) -> Experiment:

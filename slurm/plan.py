@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from slurm import packing, sbatch
-from slurm.reading import Reading, alike_in, images_of, reading_of
-from sweep.bench.packing import network_of
+from slurm import sbatch
+from slurm.reading import Reading, images_of, reading_of
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import collect, images_tested, results_of
+from sweep.graph.speeds import FILE, alike_in, measured, network_of
 from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, folders, forecast, missing, predicted_seconds
 from sweep.hardware import hardware
 from sweep.progress import duration
@@ -119,12 +119,12 @@ def _estimate(home: Home, epochs: float, at_a_time: int) -> Estimate | None:
     """Return the time of so many epochs by a measurement in this pool or a shipped one, preferably on like hardware."""
     found, price = [], home.experiment.cluster.price_per_gpu_hour
     for folder in (home.pool, SHIPPED):
-        rows = packing.measured(folder)
+        rows = measured(folder)
         alike = [row for row in rows if row.per_gpu == 1 and row.network == network_of(home.experiment)]
         if not alike and (images := images_of(home.experiment)):  # the speed with other images
             alike = [replace(row, epoch_images=images) for row in alike_in(rows, home.experiment)]
         found += [
-            Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{packing.FILE}",
+            Estimate(epochs * row.epoch_images / row.images_per_second, row.hardware, f"{folder.name}/{FILE}",
                      at_a_time, price) for row in alike
         ]  # fmt: skip
     return min(found, key=lambda one: one.hardware != hardware(), default=None) if epochs else None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm import packing
-from sweep.bench.packing import Packing
 from sweep.data import place_of
 from sweep.data.prepared import Prepared, open_prepared
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.graph.home import Home
+from sweep.graph.speeds import alike_in, measured
 from sweep.work.find import SHIPPED
 
 # images of 224 px that one core reads in a second, measured with 500 of ImageNet's (docs/data.md)
@@ -51,7 +49,7 @@ class Reading:
 def reading_of(home: Home, cores: float) -> Reading | None:
     """Return how fast a GPU's cores would read its images; None if nothing is read, or no speed is on record."""
     experiment = home.experiment
-    form, rows = _form(experiment), [*packing.measured(SHIPPED), *packing.measured(home.pool)]
+    form, rows = _form(experiment), [*measured(SHIPPED), *measured(home.pool)]
     alike = alike_in(rows, experiment) if form else []
     prepared, resident = _prepared(experiment), experiment.data.resident
     pixels = sum(prepared.images.values()) * prepared.size**2 * 3 if prepared and resident == "auto" else 0
@@ -77,10 +75,3 @@ def _prepared(experiment: Experiment) -> Prepared | None:
         return open_prepared(place_of(experiment.data)) if experiment.data.name == "shards" else None
     except Refused:  # reported by the check of the data
         return None
-
-
-def alike_in(rows: Iterable[Packing], experiment: Experiment) -> list[Packing]:
-    """Return the measurements of this network at this image size and precision, with any data."""
-    model, data, recipe = experiment.model, experiment.data, experiment.recipe
-    begin, middle = f"{model.title} on ", f", {data.image_size} px, {recipe.precision}, batch "
-    return [row for row in rows if row.per_gpu == 1 and row.network.startswith(begin) and middle in row.network]

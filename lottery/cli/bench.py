@@ -16,11 +16,13 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
 from slurm import packing
-from sweep.bench.packing import Packing, pack
+from sweep.bench.packing import pack
 from sweep.data import place_of, refuse_absent
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.experiment.file import changed
+from sweep.graph import speeds
+from sweep.graph.speeds import Packing
 from sweep.hardware import hardware
 from sweep.progress import Work, console, show
 
@@ -210,7 +212,7 @@ def packing_(
         for count in sorted(set(per_gpu)):
             work.at(len(rows), f"{count} at a time")
             rows.append(pack(asked, results, count, seconds))
-            path = packing.put_on_record(results, rows[-1:])  # written at once, because more trainings may not fit
+            path = speeds.put_on_record(results, rows[-1:])  # written at once, because more trainings may not fit
     epochs, one = asked.recipe.epochs, rows[0].images_per_second / rows[0].per_gpu
     table = Table("trainings", "images/s", "times one", "start s", "tickets/h", "in a row", "tickets/h so",
                   title=f"{rows[0].network}, {rows[0].hardware}")  # fmt: skip

@@ -9,41 +9,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from sweep.errors import Refused
 from sweep.experiment import Experiment
+from sweep.graph.speeds import Packing, network_of
 from sweep.hardware import hardware, visible_gpus
 from sweep.mps import shared_gpus
 
 BARRIER_SECONDS = 900.0  # longest wait until all have compiled
-
-
-@dataclass(frozen=True)
-class Packing:
-    """The measurement of several trainings on one GPU."""
-
-    hardware: str
-    network: str
-    per_gpu: int
-    images_per_second: float  # of all trainings together
-    start_seconds: float  # time until the slowest has done its first step
-    epoch_images: int  # training images of one epoch
-
-    def tickets_per_hour(self, epochs: float, in_a_row: int) -> float:
-        """Return tickets per GPU-hour if every process trains `in_a_row` tickets, which start up once."""
-        seconds = epochs * self.epoch_images * self.per_gpu / self.images_per_second
-        return 3600 * self.per_gpu * in_a_row / (self.start_seconds + in_a_row * seconds)
-
-
-def network_of(experiment: Experiment) -> str:
-    """Return a description of what decides the speed of a training: network, data, precision, batch."""
-    model, data, recipe = experiment.model, experiment.data, experiment.recipe
-    size = f", {data.image_size} px" if data.image_size else ""
-    return f"{model.title} on {data.name}{size}, {recipe.precision}, batch {recipe.batch}"
 
 
 def pack(experiment: Experiment, results: Path, per_gpu: int, seconds: float) -> Packing:

@@ -16,11 +16,11 @@ import pytest
 from lottery import Sweep
 from lottery.cli import show
 from lottery.cli.plan import render
-from slurm import packing
 from slurm.status import make_status
-from sweep.bench.packing import Packing
+from sweep.graph import speeds
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
+from sweep.graph.speeds import Packing
 from sweep.pruning.statistics import QUANTILES
 from sweep.report.verdict import MARGIN, rule
 from tests import synthetic
@@ -113,7 +113,7 @@ def test_the_plan_counts_trainings_by_kind_and_lists_all_in_their_order_on_reque
 
 def test_before_anything_has_run_the_plan_estimates_from_a_speed_on_record(home, lottery):
     network = "mobilenet_v2_small 0.35 on digits, float32, batch 8"
-    packing.put_on_record(home.pool, [Packing("a machine", network, 1, 100.0, 0.0, 1280)])
+    speeds.put_on_record(home.pool, [Packing("a machine", network, 1, 100.0, 0.0, 1280)])
     said = lottery("plan", "small")[1]
     assert "3 min 24 s on a machine, one training at a time, without start-up, by the speed of this network in" in said
     synthetic.epochs(synthetic.dense(home), 3, seconds=19.5)

@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 
 from slurm import packing
-from sweep.bench.packing import Packing, network_of
 from sweep.errors import Refused
 from sweep.experiment import Cluster
+from sweep.graph import speeds
+from sweep.graph.speeds import Packing, network_of
 from tests import synthetic
 from tests.commands import lottery, on_a_terminal
 from tests.sleeping_sweep import SMALL, ran, sleeping_sweep, submit
@@ -38,12 +39,12 @@ def rows(**rates: float) -> list[Packing]:
     ],
 )
 def test_auto_takes_the_fewest_trainings_that_nearly_reach_the_best_throughput(tmp_path, rates, per_gpu):
-    packing.put_on_record(tmp_path, rows(**rates))
+    speeds.put_on_record(tmp_path, rows(**rates))
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_gpu == per_gpu
 
 
 def test_trainings_in_a_row_keep_starting_below_a_twentieth_and_every_gpu_busy(tmp_path):
-    packing.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))  # two at a time: a training takes 4 * 1000 / 100 = 40 s
+    speeds.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))  # two at a time: a training takes 4 * 1000 / 100 = 40 s
     # 19 s of starting are a twentieth where 361 s are trained: 10 in a row of 2 at a time
     assert packing.settled(asked(), tmp_path, 1000).cluster.trainings_per_task == 2 * 10
     assert packing.settled(asked(), tmp_path, 48).cluster.trainings_per_task == 2 * 3  # 8 GPUs
@@ -54,21 +55,21 @@ def test_trainings_in_a_row_keep_starting_below_a_twentieth_and_every_gpu_busy(t
 
 
 def test_without_a_measurement_of_this_network_auto_is_refused(tmp_path):
-    packing.put_on_record(tmp_path, [dataclasses.replace(rows(n1=1.0)[0], network="another")])
+    speeds.put_on_record(tmp_path, [dataclasses.replace(rows(n1=1.0)[0], network="another")])
     with pytest.raises(Refused, match=r"auto needs a measurement of mobilenet_v2_small 0\.35 on digits, float32"):
         packing.settled(asked(), tmp_path, 10)
     assert packing.settled(asked(Cluster()), tmp_path, 10) == asked(Cluster()), "nothing to settle"
 
 
 def test_a_newer_measurement_replaces_the_older(tmp_path):
-    packing.put_on_record(tmp_path, rows(n1=1.0, n2=2.0))
-    packing.put_on_record(tmp_path, rows(n2=3.0))
-    assert [row.images_per_second for row in packing.measured(tmp_path)] == [1.0, 3.0]
+    speeds.put_on_record(tmp_path, rows(n1=1.0, n2=2.0))
+    speeds.put_on_record(tmp_path, rows(n2=3.0))
+    assert [row.images_per_second for row in speeds.measured(tmp_path)] == [1.0, 3.0]
 
 
 def test_auto_alone_carries_as_many_as_share_a_gpu_and_the_gpu_measured_last_decides(tmp_path):
-    packing.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))
-    packing.put_on_record(tmp_path, [dataclasses.replace(row, hardware="another") for row in rows(n1=100.0, n4=300.0)])
+    speeds.put_on_record(tmp_path, rows(n1=100.0, n2=200.0))
+    speeds.put_on_record(tmp_path, [dataclasses.replace(row, hardware="another") for row in rows(n1=100.0, n4=300.0)])
     found = packing.settled(asked(Cluster(trainings_per_gpu="auto")), tmp_path, 100).cluster
     assert (found.trainings_per_gpu, found.trainings_per_task) == (4, 4)
 
@@ -78,7 +79,7 @@ def test_a_sweep_with_auto_is_submitted_with_what_was_measured(slurm, tmp_path):
     file, home = sleeping_sweep(tmp_path, 0.1, cluster)
     assert "auto needs a measurement" in submit(file, home, status=2).stderr
     found = [dataclasses.replace(row, network=network_of(home.experiment)) for row in rows(n1=100.0, n2=200.0)]
-    packing.put_on_record(home.pool, found)
+    speeds.put_on_record(home.pool, found)
     assert "cells, 4 tasks in 2 elements" in submit(file, home).stdout
     until(lambda: len(ran(home)) == 4, 60)
 
@@ -90,6 +91,6 @@ def test_what_the_bench_measures_is_what_auto_takes(tiny_file, tmp_path, monkeyp
     on_a_terminal(monkeypatch)
     said = lottery("bench", "packing", tiny_file, "--per-gpu", 2, "--seconds", 0.5, "--results", tmp_path).stdout
     assert "auto takes" in said and "2 at a time" in said and "left" in said
-    (found,) = packing.measured(tmp_path)
+    (found,) = speeds.measured(tmp_path)
     assert found.per_gpu == 2 and found.images_per_second > 0 and found.epoch_images == 4 * 16
     assert "lottery train" in lottery("plan", tiny_file, *words, "--on", "slurm").stdout

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from lottery.cli.plan import render
-from slurm import packing, preflight
+from slurm import preflight
 from slurm.plan import make_plan
 from slurm.reading import READ, reading_of
-from sweep.bench.packing import Packing
 from sweep.data.prepared import Prepared, describe
 from sweep.experiment import Cluster, Data
+from sweep.graph import speeds
 from sweep.graph.home import Home
+from sweep.graph.speeds import Packing
 from tests import synthetic
 
 RATE = 10_000.0
@@ -30,7 +31,7 @@ def fed_from(tmp_path: Path, form: str, cores: int) -> Home:
     data = Data(kind, path=str(tmp_path / "images"), image_size=64)
     experiment = dataclasses.replace(synthetic.experiment(), data=data, cluster=Cluster(cpus_per_gpu=cores))
     home = Home(tmp_path / "results" / "small", experiment)
-    packing.put_on_record(
+    speeds.put_on_record(
         home.pool,
         [Packing("a GPU", "mobilenet_v2_small 0.35 on synthetic, 64 px, float32, batch 99", 1, RATE, 0.0, 50)],
     )
