@@ -13,8 +13,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 PACKAGES := slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core mariadb-client-core chromium chromium-driver \
-	default-jre-headless
-PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver java
+	default-jre-headless bindfs
+PROGRAMS := slurmctld slurmd slurmdbd sbatch sacct munged mariadbd mariadb-install-db mariadb chromium chromedriver java bindfs
 
 .PHONY: dry-run quick test drill perf yardsticks lint programs clean
 
@@ -43,7 +43,7 @@ perf: $(VENV)/.installed-test programs
 yardsticks:
 	@$(PYTHON) benchmarks/yardsticks.py
 
-# The tests run a SLURM of their own, a browser and Spark. Without these they are skipped, and pytest lists them at the end.
+# The tests run a SLURM of their own, a browser, Spark and a slow disk (bindfs). Without these they are skipped, and pytest lists them at the end.
 programs:
 	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; for program in $(PROGRAMS); do \
 		command -v $$program >/dev/null || missing="$$missing $$program"; done; test -z "$$missing" && exit 0; \

@@ -33,6 +33,7 @@ from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
 OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # percentiles of step times, each the mean over a call
+WAITING = 0.2  # share of an epoch spent waiting for images, from which a warning is printed
 RISING = 4  # epochs in a row with a higher training loss, after which a warning is printed
 
 
@@ -127,6 +128,7 @@ class _Run:
         self.gpu_load: Callable[[], dict[str, float]] = dict  # means since its last call
         self._speed = 0.0  # steps per second in the last call
         self._loss = self._right = 0.0  # sums over the current epoch
+        self._told_waiting = False
         self.step_times: list[float] = []  # milliseconds per step of each call in this epoch, this process
 
     @property
@@ -269,6 +271,7 @@ class _Run:
                 **gpu_load,
             },
         )
+        self._warn_of_waiting(work, images)
         self.seconds += evaluating
         self.epoch_seconds = self.wait_seconds = 0.0
         self.step_times.clear()
@@ -280,6 +283,15 @@ class _Run:
                      f"{losses[-1]:.3f}; is recipe.learning_rate too high?")  # fmt: skip
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
+
+    def _warn_of_waiting(self, work: Work, images: int) -> None:
+        """Print once that reading is slower than training, with the speed at which the images of this epoch came."""
+        share = self.wait_seconds / self.epoch_seconds
+        if share > WAITING and not self._told_waiting:
+            self._told_waiting = True
+            work.say(f"{self.label}: {share:.0%} of epoch {self.epoch} went into waiting for images, which came at "
+                     f"{images / self.epoch_seconds:,.0f} a second; a faster disk (data.cache), raw shards or more "
+                     "cores per GPU help (docs/data.md)")  # fmt: skip
 
     def save(self) -> None:
         self.watch.before_writing()

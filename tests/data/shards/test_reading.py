@@ -7,13 +7,17 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sweep import files
 from sweep.data import open_dataset, shards
 from sweep.data.decoded import Decoded
 from sweep.data.prepared import name_of
@@ -245,3 +249,29 @@ def test_what_is_traced_ahead_is_what_training_calls(raw, program, tmp_path):
 
 def from_shards(folder: Path) -> Experiment:
     return dataclasses.replace(tiny(), data=Data("shards", path=str(folder), image_size=16, validation=6))
+
+
+def test_a_slow_disk_is_said_and_changes_no_bit(raw, program, tmp_path, capsys):
+    """A real one: bindfs hands out 20 kB a second."""
+    run = program(from_shards(raw))
+    _, weights = trained(run, start_at(run), tmp_path / "fast")
+    with slow_disk(raw, tmp_path / "slow") as slow:
+        run = program(from_shards(slow))
+        _, end = trained(run, start_at(run), tmp_path / "trained", quiet=False)
+    assert_equal_bits(end, weights)
+    first, *_ = files.read_metrics(tmp_path / "trained")
+    said = [line for line in capsys.readouterr().out.splitlines() if "waiting for images, which came" in line]
+    assert [f"test: {first['data_wait_share']:.0%} of epoch 1 went into" in line for line in said] == [True]
+
+
+@contextmanager
+def slow_disk(folder: Path, place: Path) -> Iterator[Path]:
+    """The folder, read at 20 kB a second."""
+    place.mkdir()
+    command = ["bindfs", "--read-rate=20k", "-o", "ro", folder, place]
+    if not shutil.which("bindfs") or subprocess.run(command, check=False).returncode:
+        pytest.skip("bindfs cannot mount a slow disk here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["fusermount", "-u", "-z", place], check=True)
