@@ -16,6 +16,7 @@ from slurm.plan import Plan, Planned, make_plan
 from slurm.reading import ENOUGH
 from slurm.sbatch import Job
 from sweep.errors import command
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
 from sweep.progress import console, duration, rendered
 from sweep.report.intervals import grouped
@@ -45,7 +46,9 @@ def plan(
         scripts(home, arrays.preview(home))
     elif found.missing:
         where = home.root if (home.root / "experiment.yaml").exists() else experiment
-        console.print(f"next: {command('sweep', where, *overrides)}")
+        data = home.experiment.data
+        path = ["data.path=PATH"] if SOURCES[data.name].wants and not data.path else []
+        console.print(f"next: {command('sweep', where, *overrides, *path)}")
     return 0
 
 

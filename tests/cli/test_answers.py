@@ -120,6 +120,18 @@ def test_before_anything_has_run_the_plan_estimates_from_a_speed_on_record(home,
     assert "Estimate" not in lottery("plan", "small")[1], "what was measured here is better"
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [((), ""), (("data.name=cifar10",), "data.name=cifar10 data.path=PATH"),
+     (("data.name=cifar10", "data.path=there"), "data.name=cifar10 data.path=there")],
+)  # fmt: skip
+def test_the_plan_ends_with_the_command_that_can_run_it(here, lottery, words, expected):
+    assert (
+        lottery("plan", "small.yaml", *words)[1].splitlines()[-1]
+        == f"next: lottery sweep small.yaml {expected}".strip()
+    )
+
+
 def test_the_plan_for_a_script_is_json(here, lottery):
     status, said, _ = lottery("plan", "small.yaml", "--json")
     found = json.loads(said)["trainings"]
