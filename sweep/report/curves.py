@@ -93,40 +93,46 @@ def curves(
 
     apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close on a log scale
     remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
-    accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
-    beside = [100 * mean(dense)] if dense else []
-    beside += [100 * one.least for one in others]
-    if bottom := frame(points, beside):
-        accuracy = accuracy.scale(zero=False, domainMin=bottom)
-        below = _outside(points, bottom)
-        off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
+    accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
     shapes = [SHAPES[place[line][0] % len(SHAPES)] for line in present]
     colour = alt.Color("line:N", title=None).scale(domain=present)
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=colour)
-    lines = base.mark_line(point={"size": 45, "filled": True}, clip=True).encode(
-        y=accuracy,
-        strokeDash=alt.StrokeDash("control:N", legend=None).scale(domain=[False, True]),
-        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # merged with the colour's legend
-        tooltip=[
+    # on an edge, clipping would cut markers and bars in half, so their data are filtered at the frame
+    within, bars, below, marks = base, base, list[str](), list[Any]()
+    if bottom := frame(points, [*([100 * mean(dense)] if dense else []), *(100 * one.least for one in others)]):
+        accuracy = accuracy.scale(zero=False, domainMin=bottom)
+        below = _outside(points, bottom)
+        within = base.transform_filter(f"datum.accuracy >= {bottom}")
+        bars = base.transform_filter(f"datum.high > {bottom}").transform_calculate(low=f"max(datum.low, {bottom})")
+        off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
+        off_scale = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
+        marks = [off_scale.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0)]
+    channels: dict[str, Any] = {
+        "y": accuracy,
+        "tooltip": [
             "line:N",
             *(alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]),
             alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
             "seeds:Q",
         ],
-    )
+    }
+    lines = base.mark_line(clip=True)
     if page:
         picked = alt.selection_point(fields=["line"], bind="legend")
-        lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
-    layers = [lines, *intervals(base, points, clip=True)]
-    hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
-    layers += hollow
+        channels["opacity"] = alt.condition(picked, alt.value(1.0), alt.value(0.1))
+        lines = lines.add_params(picked)
+    dashes = alt.StrokeDash("control:N", legend=None).scale(domain=[False, True])
+    lines = lines.encode(strokeDash=dashes, **channels)
+    dots = within.mark_point(filled=True, size=45, opacity=1.0).encode(
+        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # merged with the colour's legend
+        **channels,
+    )
+    hollow, said = lacking(within, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
+    layers = [lines, dots, *intervals(bars, points), *hollow, *marks]
     below += said
-    if bottom:
-        marks = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
-        layers.append(marks.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0))
     if dense:
         layers += across(dense)
     if others:
@@ -143,11 +149,11 @@ def headed(title: str, below: list[str]) -> Any:
     return alt.Title(title or " ", subtitle=below) if below else title
 
 
-def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any]:
+def intervals(base: Any, points: list[dict[str, Any]]) -> list[Any]:
     """Return the bars of the 95 % intervals for the points that have one."""
     import altair as alt
 
-    bars = base.mark_rule(**mark).encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+    bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
     return [bars] if any("low" in point for point in points) else []
 
 
@@ -175,7 +181,7 @@ def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[A
     most = max([dense, *(point["seeds"] for point in points)])
     if all(point["seeds"] == most for point in points):
         return [], []
-    dots = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0, clip=True)
+    dots = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0)
     return [dots.encode(y="accuracy:Q", color=alt.value("white"))], [f"white inside: fewer than {most} seeds"]
 
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from sweep import files
+from sweep.experiment import Data
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
@@ -98,11 +99,25 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
 def _question(home: Home) -> str:
     model, data, prune = home.experiment.model, home.experiment.data, home.experiment.prune
     width = f" (width {model.width:g})" if model.width != 1 else ""
-    own = SOURCES[data.name].listed and data.path
-    network = f"{_title(model.name)}{width} on {Path(data.path).resolve().name if own else SOURCES[data.name].title}"
+    network = f"{_title(model.name)}{width} on {_images(data)}"
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
         return f"From which point on does the order of the data no longer matter to {network}?"
     return f"Which sparse subnetworks of {network}, rewound to which point, train as well as the dense network?"
+
+
+def _images(data: Data) -> str:
+    """Return the name of a data set: the title of a known one; of own images, the folder they lie in.
+
+    >>> [_images(Data("shards", path)) for path in ("pets", "pets/shards", "shards")]
+    ['pets', 'pets', 'own images']
+    """
+    title = SOURCES[data.name].title
+    if not (SOURCES[data.name].listed and data.path):
+        return title
+    name = Path(data.path).resolve().name
+    if name == data.name:  # "shards" says how they are stored, so the folder above it is named, if it is in the path
+        name = Path(data.path).parent.name.strip(".")
+    return name or title
 
 
 def _title(network: str) -> str:

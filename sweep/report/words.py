@@ -148,21 +148,25 @@ def later(rows: Iterable[Row], images: int = 0, step: Steps = None) -> str:
     return ""
 
 
-def near_chance(accuracy: float, images: int, classes: int) -> str:
+def near_chance(accuracy: float, images: int, classes: int, largest: float = 0.0) -> str:
     """Return a warning if a dense network has hardly learned, or "".
 
     That is: its accuracy is at most a tenth of the way from chance to 100 %, or within the noise of the test images.
+    Chance is the share of the `largest` class or, if it is not known (0), one of the classes.
 
     >>> near_chance(0.12, 10_000, 10)
     'The dense network is near chance: 12.00 % on test images, 10.00 % by guessing one of 10 classes. Train it first.'
     >>> near_chance(0.92, 10_000, 10), near_chance(0.7, 15, 2)[:33]
     ('', 'The dense network is near chance:')
+    >>> near_chance(0.62, 1000, 2, 0.6)[58:]
+    '60.00 % by always answering the largest of 2 classes. Train it first.'
     """
-    guessed = 1 / classes
+    guessed = max(largest, 1 / classes)
+    way = "guessing one" if guessed == 1 / classes else "always answering the largest"
     noise = 1.96 * math.sqrt(guessed * (1 - guessed) / images) if images else 0.0
     if accuracy > guessed + max(noise, 0.1 * (1 - guessed)):
         return ""
     return (
-        f"The dense network is near chance: {100 * accuracy:.2f} % on test images, {100 * guessed:.2f} % by guessing "
-        f"one of {classes:,} classes. Train it first."
+        f"The dense network is near chance: {100 * accuracy:.2f} % on test images, {100 * guessed:.2f} % by {way} "
+        f"of {classes:,} classes. Train it first."
     )
