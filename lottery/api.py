@@ -148,7 +148,7 @@ class Ticket:
 
         training = self.home.training(self.found.training)
         subject = subject_of(self.home, training, open_dataset(training.data))
-        return keras_model(subject.network, subject.weights, subject.scale, subject.offset, probabilities)
+        return keras_model(subject.network, subject.weights, subject.facts.scale, subject.facts.offset, probabilities)
 
 
 def _row_of(one: Verdict) -> dict[str, Any]:

@@ -157,6 +157,13 @@ def intervals(base: Any, points: list[dict[str, Any]]) -> list[Any]:
     return [bars] if any("low" in point for point in points) else []
 
 
+def told(*more: Any) -> list[Any]:
+    """Return the tooltip of the tickets of a level and rewind point."""
+    import altair as alt
+
+    return [alt.Tooltip("level:N", title=AXES["remaining"]), "rewind:O", *more]
+
+
 def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
     """Return the axis of rewind points, in this order."""
     import altair as alt
@@ -201,12 +208,8 @@ def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float |
 
 def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
     """Return a line of text for each curve that is off scale."""
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for point in sorted(points, key=lambda point: point["remaining"]):
-        if point["accuracy"] < bottom:
-            lines.setdefault(point["line"].removeprefix("control: "), []).append(point)
-    out = []
-    for name, found in lines.items():
+    out, below = [], sorted((p for p in points if p["accuracy"] < bottom), key=lambda point: point["remaining"])
+    for name, found in grouped(below, lambda point: point["line"].removeprefix("control: ")).items():
         accuracies = sorted({f"{point['measured']:.1f}" for point in found}, key=float)
         remaining = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
         ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, remaining)]

@@ -74,7 +74,8 @@ def compared(
     """Return the tests of the differences by seed, in the order of the tickets, with pooled variances."""
     seeds = sorted({seed for found in differences for seed in found})
     table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences])
-    return statistics.compare(table, statistics.ranked(densities), np.array(failed, bool))
+    ranks = np.unique(np.negative(densities), return_inverse=True)[1]  # 0 for the highest density
+    return statistics.compare(table, ranks, np.array(failed, bool))
 
 
 def paired(
@@ -100,9 +101,15 @@ def from_dense(
 
 
 def estimated(tests: Comparison, ticket: int) -> Estimate | None:
-    """Return the estimate of one ticket's mean difference, or None if it shares no seed with what it is compared to."""
-    pairs = int(tests.pairs[ticket])
-    return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
+    """Return the mean difference of one ticket, or None if it shares no seed with what it is compared to.
+
+    Its interval is not corrected for the number of tickets.
+    """
+    from scipy.special import stdtrit
+
+    pairs, freedom = int(tests.pairs[ticket]), tests.freedom[ticket]
+    half = float(stdtrit(freedom, 0.975) * tests.error[ticket]) if freedom else None
+    return Estimate(float(tests.mean[ticket]), pairs, half) if pairs else None
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------

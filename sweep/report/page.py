@@ -86,8 +86,9 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         # a record has no path of the data
         path=" data.path=PATH" if SOURCES[experiment.data.name].wants and not experiment.data.path else "",
         circumstances=_obtained(found.results),
-        versions=", ".join(f"{name} {version_of(name)}" for name in VERSIONS),
-        python=platform.python_version(),
+        versions=", ".join(
+            [*(f"{name} {version_of(name)}" for name in VERSIONS), f"Python {platform.python_version()}"]
+        ),
         changed=experiment_file.dump_changes(experiment),
         whole=experiment_file.dump(experiment),
     )

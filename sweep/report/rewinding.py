@@ -7,7 +7,18 @@ from typing import Any
 
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import AXES, across, along, averaged, densest_first, headed, intervals, lacking, level_name
+from sweep.report.curves import (
+    AXES,
+    across,
+    along,
+    averaged,
+    densest_first,
+    headed,
+    intervals,
+    lacking,
+    level_name,
+    told,
+)
 from sweep.report.intervals import Estimate, accuracies, asked, density_of, grouped, minus, paired
 
 
@@ -26,12 +37,7 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
     )
     lines = base.mark_line(point={"size": 45, "filled": True}).encode(
         y=alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False),
-        tooltip=[
-            alt.Tooltip("level:N", title=AXES["remaining"]),
-            "rewind:O",
-            alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
-            "seeds:Q",
-        ],
+        tooltip=told(alt.Tooltip("measured:Q", title="accuracy", format=".2f"), "seeds:Q"),
     )
     hollow, below = lacking(base, points, len(dense))
     layers = [lines, *hollow, *(across(list(dense.values())) if dense else [])]
@@ -78,12 +84,7 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     )
     dots = base.mark_point(filled=True, size=60).encode(
         y=alt.Y("gain:Q", title=f"percentage points above the ticket from {order[0]}"),
-        tooltip=[
-            alt.Tooltip("level:N", title=AXES["remaining"]),
-            "rewind:O",
-            alt.Tooltip("gain:Q", format="+.2f"),
-            "seeds:Q",
-        ],
+        tooltip=told(alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"),
     )
     nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
     return alt.layer(nothing, *intervals(base, points), dots).properties(width=520, height=300, title=title)

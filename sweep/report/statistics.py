@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -54,14 +53,6 @@ class Comparison:
         t = np.divide(distance, self.error, out=np.zeros_like(distance), where=usable)
         return np.where(usable, stdtr(np.maximum(self.freedom, 1), -t), 1.0)
 
-    def half(self, ticket: int) -> float | None:
-        """Return half of the 95 % interval of one ticket, not corrected for the number of tickets."""
-        if not self.freedom[ticket]:
-            return None
-        from scipy.special import stdtrit
-
-        return float(stdtrit(self.freedom[ticket], 0.975) * self.error[ticket])
-
 
 def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
     """Return the tests of `differences` `[tickets, seeds]` (NaN: no pair); `ranks`: density ranks from 0."""
@@ -71,7 +62,8 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
     squares = np.nansum((differences - mean[:, None]) ** 2, 1)
     error, freedom = np.full(len(pairs), np.nan), np.zeros(len(pairs))
     for ticket in np.flatnonzero(usable):
-        near = _neighbours(ticket, ranks, usable)
+        distance = np.abs(ranks - ranks[ticket])  # as many neighbouring densities as give NEIGHBOURS tickets
+        near = usable & (distance <= max(1, *np.sort(distance[usable])[:NEIGHBOURS]))
         together = float((pairs[near] - 1).sum())
         level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours keeps its own variance
         own = squares[ticket] / (pairs[ticket] - 1)
@@ -84,16 +76,6 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
 def _pooled(squares: Array, freedom: Array, *groups: Array) -> float:
     """Return the largest of the variances pooled over each group of tickets."""
     return max(float(squares[group].sum() / freedom[group].sum()) for group in groups)
-
-
-def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:
-    """Return the tickets of this and neighbouring densities as a mask; as many densities as give NEIGHBOURS tickets."""
-    width, last = 1, int(ranks.max())
-    while True:
-        near = usable & (np.abs(ranks - ranks[ticket]) <= width)
-        if near.sum() >= NEIGHBOURS or width > last:
-            return near
-        width += 1
 
 
 def holm(p: Array, to_come: int = 0) -> Array:
@@ -153,9 +135,3 @@ def seeds_for(margin: float, deviation: float, tickets: int) -> int:
     (5, 12)
     """
     return next((n for n in range(SEEDS, MANY) if smallest_margin(deviation, n, tickets) <= margin), MANY)
-
-
-def ranked(densities: Sequence[float]) -> Array:
-    """Return the rank of each density, 0 for the highest."""
-    levels = sorted(set(densities), reverse=True)
-    return np.array([levels.index(density) for density in densities], int)

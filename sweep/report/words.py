@@ -16,20 +16,12 @@ from sweep.report.statistics import by_images
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict
 
 
-def chance(p: float | None) -> str:
-    """Return a p-value as text.
-
-    >>> chance(0.0212), chance(0.00004), chance(1.0), chance(None)
-    ('0.021', '< 0.001', '1', '–')
-    """
-    if p is None:
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.9995 else "1"
-
-
 def with_test(one: Verdict) -> str:
     """Return the p-value of a verdict with its test, such as "0.021 (worse)"; a dash without one."""
-    return chance(one.p) + (f" ({one.tested})" if one.p is not None else "")
+    if one.p is None:
+        return "–"
+    said = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}" if one.p < 0.9995 else "1"
+    return f"{said} ({one.tested})"
 
 
 OTHERS = {  # descriptions of tickets that do not win
@@ -127,7 +119,8 @@ def later(rows: Iterable[Row], images: int = 0, step: Steps = None) -> str:
     several = len({method for method, _, _ in levels}) > 1
     for level, found in sorted(levels.items(), key=lambda item: density_of(item[1])):
         first, *others = in_order({row.rewind for row in found}, step)
-        gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
+        above = gained(tickets, first)
+        gains = {k: above[level, k] for k in others if (level, k) in above}
         if not gains:
             continue
         last = max(gains, key=lambda k: (gains[k].seeds, others.index(k)))
