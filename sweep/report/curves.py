@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+import altair as alt
+
 from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
@@ -89,8 +91,6 @@ def curves(
     A line per rewind point, controls dashed, the dense network as a horizontal line. On a page, a click in the legend
     selects a line.
     """
-    import altair as alt
-
     apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close on a log scale
     remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
@@ -144,30 +144,22 @@ def curves(
 
 def headed(title: str, below: list[str]) -> Any:
     """Return a chart's title with lines below it; Vega omits these if the title is empty."""
-    import altair as alt
-
     return alt.Title(title or " ", subtitle=below) if below else title
 
 
 def intervals(base: Any, points: list[dict[str, Any]]) -> list[Any]:
     """Return the bars of the 95 % intervals for the points that have one."""
-    import altair as alt
-
     bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
     return [bars] if any("low" in point for point in points) else []
 
 
 def told(*more: Any) -> list[Any]:
     """Return the tooltip of the tickets of a level and rewind point."""
-    import altair as alt
-
     return [alt.Tooltip("level:N", title=AXES["remaining"]), "rewind:O", *more]
 
 
 def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
     """Return the axis of rewind points, in this order."""
-    import altair as alt
-
     return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
 
 
@@ -183,8 +175,6 @@ def densest_first(points: list[dict[str, Any]]) -> list[str]:
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
     """Return white dots for points with fewer seeds than others, and a line that explains them; or nothing."""
-    import altair as alt
-
     most = max([dense, *(point["seeds"] for point in points)])
     if all(point["seeds"] == most for point in points):
         return [], []
@@ -219,8 +209,6 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
 
 def across(dense: list[float]) -> list[Any]:
     """Return the dense network's accuracy as a horizontal line with its name."""
-    import altair as alt
-
     whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
     whole = whole.encode(y="accuracy:Q")
     return [whole.mark_rule(strokeDash=[2, 2]), whole.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
@@ -228,8 +216,6 @@ def across(dense: list[float]) -> list[Any]:
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
     """Return published curves in grey, with the range of their trials and names at their ends."""
-    import altair as alt
-
     points = [
         {
             "remaining": 100 * one.density,

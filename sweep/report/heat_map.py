@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
+import altair as alt
+
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report.curves import AXES, along, densest_first, level_name, told
@@ -13,8 +15,6 @@ from sweep.report.intervals import density_of, grouped, top1
 
 def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
     """Return the heat map of tickets' test accuracy or of its difference from the dense runs; grey: no result."""
-    import altair as alt
-
     points, empty = _squares(rows, dense if difference else None)
     most = max((p["seeds"] for p in points), default=0)
     for point in points:

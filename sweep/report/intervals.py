@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -98,6 +98,21 @@ def from_dense(
     """Return the mean difference of each group of measured trainings from the dense runs with the same seeds."""
     differences = {name: minus(accuracies(group), dense) for name, group in groups.items()}
     return paired(differences, {name: asked(group) for name, group in groups.items()}, failed)
+
+
+def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
+    """Return the gain over the earliest point by level and rewind point, paired by seed, with its 95 % interval."""
+    measured = [row for row in tickets if row.measured]
+    failed = {(row.level, row.rewind) for row in tickets if row.lost}
+    failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
+    levels = grouped(measured, lambda row: row.level)
+    points = grouped(measured, lambda row: (row.level, row.rewind))
+    gains = {
+        (level, k): found
+        for (level, k), rows in points.items()
+        if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
+    }
+    return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
 
 
 def estimated(tests: Comparison, ticket: int) -> Estimate | None:

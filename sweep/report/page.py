@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+
 from sweep import files
 from sweep.experiment import Data
 from sweep.experiment import file as experiment_file
@@ -45,8 +47,6 @@ Lines = list[dict[str, str]]  # lines of a table: cells by column heading
 
 def write_page(home: Home, found: Findings, folder: Path) -> Path:
     """Write the page of a sweep, finished or not, and return its path."""
-    from jinja2 import Environment, StrictUndefined
-
     experiment, kinds = home.experiment, grouped(found.states, lambda one: one.state)
     drawn, notes = specifications(home, found.rows)
     masks = [mask for mask in made(home) if home.mask(mask).exists()]

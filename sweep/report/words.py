@@ -9,8 +9,7 @@ from statistics import mean
 
 from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
-from sweep.report.intervals import density_of, grouped, top1
-from sweep.report.rewinding import gained
+from sweep.report.intervals import density_of, gained, grouped, top1
 from sweep.report.stability import stability
 from sweep.report.statistics import by_images
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict
