@@ -20,7 +20,8 @@ from sweep.experiment.point import in_order
 from sweep.graph.home import RESULT, Home
 from sweep.graph.results import collect
 from sweep.graph.training import Task
-from sweep.report.intervals import Estimate, accuracies, asked, estimate, grouped, minus
+from sweep.report.intervals import accuracies, asked, estimate, grouped, minus
+from sweep.report.statistics import Estimate
 
 TEMPLATE = Path(__file__).with_name("comparison.html")
 

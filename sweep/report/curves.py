@@ -13,9 +13,10 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report.intervals import Estimate, density_of, from_dense, grouped, top1
+from sweep.report.intervals import density_of, from_dense, grouped, top1
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import DOUBTS
 
 NAMES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, TypeVar
 
@@ -12,43 +11,10 @@ import numpy as np
 
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.statistics import SEEDS, Comparison
+from sweep.report.statistics import SEEDS, Comparison, Estimate
 
 Item = TypeVar("Item")
 Named = TypeVar("Named")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95 % interval, if there are enough seeds."""
-
-    mean: float
-    seeds: int
-    half: float | None  # half of the interval's width
-
-    def __str__(self) -> str:
-        if not self.seeds:
-            return "–"
-        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
-
-    @property
-    def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
-
-    @property
-    def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
-
-    @property
-    def interval(self) -> str:
-        """Return the interval of a difference in percentage points, or "".
-
-        >>> Estimate(0.01, 3, 0.005).interval
-        '[+0.50, +1.50]'
-        """
-        if self.half is None:
-            return ""
-        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -89,7 +55,7 @@ def paired(
         return {}
     names = list(differences)
     tests = compared(list(differences.values()), [densities[n] for n in names], [n in failed for n in names])
-    return {name: one for g, name in enumerate(names) if (one := estimated(tests, g)) is not None}
+    return {name: one for g, name in enumerate(names) if (one := tests.estimate(g)) is not None}
 
 
 def from_dense(
@@ -113,18 +79,6 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
         if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
     }
     return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
-
-
-def estimated(tests: Comparison, ticket: int) -> Estimate | None:
-    """Return the mean difference of one ticket, or None if it shares no seed with what it is compared to.
-
-    Its interval is not corrected for the number of tickets.
-    """
-    from scipy.special import stdtrit
-
-    pairs, freedom = int(tests.pairs[ticket]), tests.freedom[ticket]
-    half = float(stdtrit(freedom, 0.975) * tests.error[ticket]) if freedom else None
-    return Estimate(float(tests.mean[ticket]), pairs, half) if pairs else None
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------

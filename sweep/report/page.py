@@ -31,9 +31,10 @@ from sweep.report.charts import specifications
 from sweep.report.curves import NAMES
 from sweep.report.findings import Findings
 from sweep.report.glossary import GLOSSARY
-from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
+from sweep.report.intervals import dense_of, density_of, estimate, from_dense, grouped, top1
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import DECIDED, DOUBTS, Verdict
 from sweep.report.words import with_test
 

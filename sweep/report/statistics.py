@@ -30,6 +30,39 @@ POWER = 1.96 + 0.84  # difference in standard errors that a test at 5 % detects 
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % interval, if there are enough seeds."""
+
+    mean: float
+    seeds: int
+    half: float | None  # half of the interval's width
+
+    def __str__(self) -> str:
+        if not self.seeds:
+            return "–"
+        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def interval(self) -> str:
+        """Return the interval of a difference in percentage points, or "".
+
+        >>> Estimate(0.01, 3, 0.005).interval
+        '[+0.50, +1.50]'
+        """
+        if self.half is None:
+            return ""
+        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Mean difference, standard error and degrees of freedom per ticket, each `[tickets]`; NaN and 0 without pairs."""
 
@@ -52,6 +85,17 @@ class Comparison:
         usable = (self.freedom > 0) & ~self.failed
         t = np.divide(distance, self.error, out=np.zeros_like(distance), where=usable)
         return np.where(usable, stdtr(np.maximum(self.freedom, 1), -t), 1.0)
+
+    def estimate(self, ticket: int) -> Estimate | None:
+        """Return the mean difference of one ticket; None if it shares no seed with what it is compared to.
+
+        Its interval is not corrected for the number of tickets.
+        """
+        from scipy.special import stdtrit
+
+        pairs, freedom = int(self.pairs[ticket]), self.freedom[ticket]
+        half = float(stdtrit(freedom, 0.975) * self.error[ticket]) if freedom else None
+        return Estimate(float(self.mean[ticket]), pairs, half) if pairs else None
 
 
 def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:

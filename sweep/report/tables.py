@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweep.report.intervals import Estimate
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import Verdict
 
 ESCAPED = str.maketrans({special: f"\\{special}" for special in "&%$#_{}"})

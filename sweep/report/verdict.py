@@ -18,19 +18,8 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.intervals import (
-    Estimate,
-    accuracies,
-    asked,
-    compared,
-    dense_of,
-    density_of,
-    estimate,
-    estimated,
-    grouped,
-    minus,
-)
-from sweep.report.statistics import LEVEL, SEEDS, Comparison
+from sweep.report.intervals import accuracies, asked, compared, dense_of, density_of, estimate, grouped, minus
+from sweep.report.statistics import LEVEL, SEEDS, Comparison, Estimate
 
 MARGIN = 0.005  # half a percentage point of accuracy
 SPREAD, SPREAD_IMAGES = 0.0025, 10_000  # standard deviation of a ticket's differences, assumed before it is measured
@@ -139,7 +128,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     }
     out = []
     for g, (ticket, its) in enumerate(zip(tickets, held, strict=True)):
-        difference = estimated(tests, g)
+        difference = tests.estimate(g)
         outcome = _outcome(ticket, difference, its, p_matching[g], p_winning[g], p_worse[g])
         controls = {kind: one.difference for kind, one in its.items() if one.difference is not None}
         nearest = max(controls, key=lambda kind: its[kind].p, default="")
@@ -197,7 +186,7 @@ def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
                 # a control that diverged counts as tried if two others are measured
                 pairs, diverged = int(tests.pairs[g]), sum(row.lost for row in others)
                 enough = pairs >= 2 and pairs + diverged >= SEEDS
-                out[g][kind] = _Held(estimated(tests, g), enough, float(better) if enough else 1.0)
+                out[g][kind] = _Held(tests.estimate(g), enough, float(better) if enough else 1.0)
     return out
 
 
