@@ -78,7 +78,8 @@ def _run_keras(path: Path, images: np.ndarray) -> np.ndarray:
 def _run_saved_model(path: Path, images: np.ndarray) -> np.ndarray:
     import tensorflow as tf
 
-    return np.asarray(tf.saved_model.load(str(path)).serve(images))
+    loaded = tf.saved_model.load(str(path))  # has the variables: must outlive the call
+    return np.asarray(loaded.serve(images))
 
 
 def _run_onnx(path: Path, images: np.ndarray) -> np.ndarray:
