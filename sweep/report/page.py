@@ -140,12 +140,12 @@ def _downloads(home: Home, found: Findings) -> dict[str, str]:
             "circumstances": found.circumstances, "rule": found.rule, "verdicts": list(map(asdict, found.verdicts)),
             "results": list(map(asdict, found.rows))}  # fmt: skip
     plain = json.loads(json.dumps(said), parse_constant=lambda _: None)  # NaN is not JSON
-    texts = {"results.csv": in_csv(found.rows), "findings.json": json.dumps(plain, indent=1),
-             "experiment.yaml": experiment_file.dump(home.experiment)}  # fmt: skip
-    kinds = {"csv": "text/csv", "json": "application/json", "yaml": "text/plain"}
+    texts = {"results.csv": ("text/csv", in_csv(found.rows)),
+             "findings.json": ("application/json", json.dumps(plain, indent=1)),
+             "experiment.yaml": ("text/plain", experiment_file.dump(home.experiment))}  # fmt: skip
     return {
-        name: f"data:{kinds[name.rpartition('.')[2]]};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
-        for name, text in texts.items()
+        name: f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, (kind, text) in texts.items()
     }
 
 

@@ -105,11 +105,10 @@ class _Held:
     p: float  # p-value of "the ticket is better"; 1 if too few seeds have the control
 
 
-def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
+def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
     """Return a verdict for every level and rewind point with a finished or failed ticket, highest density first."""
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a percentage point)")
-    rows = list(rows)
     tickets, to_come = _tickets(rows)
 
     def corrected(p: Iterable[float]) -> list[float]:
@@ -148,7 +147,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     )
 
 
-def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
+def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
     """Return the tickets with an ended training, with their controls, and the number of other tickets."""
     controls = {(row.kind, row.mask, *row.level[1:], _beside(row.kind, row.rewind), row.seed): row for row in rows}
     tickets = []
@@ -228,12 +227,11 @@ def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten
     return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in unbeaten)}"
 
 
-def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
+def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     """Return sentences: the loss that the seeds detect on these test images, and what the images detect in general.
 
     More seeds do not make up for few images, so the two are reported separately.
     """
-    rows = list(rows)
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
     count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
     if not count:

@@ -65,9 +65,8 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     return f"{none}; of {len(found)}, {_several([f'{counts[k]} {word}' for k, word in OTHERS.items() if counts[k]])}."
 
 
-def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
+def lead(rows: Sequence[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
     """Return the answer to what the experiment asks: tickets, stability, or both; `step`: of a point."""
-    rows = list(rows)
     tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
     return " ".join(filter(None, (tickets, stability(rows, step)))) or "No ticket was asked for."
 
