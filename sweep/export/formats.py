@@ -32,12 +32,10 @@ TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "int8": 0.5}
 
 @dataclass(frozen=True)
 class Exported:
-    path: Path
     size: int  # bytes
     compressed: int  # bytes after gzip
     difference: float  # largest difference of an output from the training's own
     agreement: float  # share of the checked images whose most likely class is the same
-    images: int  # number of images it was checked on
 
 
 def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
@@ -139,7 +137,7 @@ def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> 
         else:
             with files.replacing(path) as place:
                 shutil.copyfile(beside, place)
-    return Exported(path, len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement, len(images))
+    return Exported(len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement)
 
 
 def format_of(path: Path, precision: Precision) -> Format:
@@ -175,7 +173,7 @@ def facts_in(path: Path) -> dict[str, Any]:
 
 def is_exported(path: Path) -> bool:
     """Whether a path is a file in one of the formats, or a SavedModel."""
-    return (path.is_file() and path.suffix in FORMATS) or (path / "saved_model.pb").is_file()
+    return (path.is_file() and path.suffix in {*FORMATS} - {""}) or (path / "saved_model.pb").is_file()
 
 
 def _describe(subject: Subject, path: Path) -> None:
