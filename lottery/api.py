@@ -30,7 +30,6 @@ from sweep.graph.runs import Runs
 from sweep.graph.state import missing
 from sweep.report import write_report
 from sweep.report.best import Best, best
-from sweep.report.figures import charts
 from sweep.report.findings import Findings, findings
 from sweep.report.verdict import MARGIN, Verdict, verdicts
 from sweep.work.find import open_home, read_home
@@ -109,6 +108,8 @@ class Sweep:
 
     def charts(self) -> dict[str, Any]:
         """Return the figures of the report that finished trainings allow, as Altair charts by name."""
+        from sweep.report.figures import charts
+
         return charts(self.home, collect(self.home), self.experiment.name)
 
     def best(self, margin: float = MARGIN) -> Ticket:
@@ -148,7 +149,7 @@ class Ticket:
 
         training = self.home.training(self.found.training)
         subject = subject_of(self.home, training, open_dataset(training.data))
-        return keras_model(subject.network, subject.weights, subject.scale, subject.offset, probabilities)
+        return keras_model(subject.network, subject.weights, subject.facts.scale, subject.facts.offset, probabilities)
 
 
 def _row_of(one: Verdict) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,11 @@ def test_a_docstring_can_be_read_alone():
                 if said.startswith(MIDDLE):
                     wrong.append(f"{path.relative_to(ROOT)}: {said.splitlines()[0]}")
     assert wrong == []
+
+
+def test_altair_is_loaded_only_where_something_is_drawn():
+    faces = (
+        "lottery.cli.show, lottery.cli.plan, lottery.cli.compare, lottery.cli.record, lottery.cli.masks, lottery.api"
+    )
+    code = f"import sys, {faces}; sys.exit(bool({{'altair', 'vl_convert', 'jinja2'}} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

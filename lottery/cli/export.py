@@ -131,7 +131,7 @@ def export(
     wanted = Wanted(precision, True, preprocessing, not logits, samples)
     found = formats.export(subject_of(home, training, dataset), to, wanted, checked)
     console.print(
-        f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {found.images} test images "
+        f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {len(checked)} test images "
         f"{100 * found.agreement:.0f} % of answers as in training, outputs differ by at most {found.difference:.1e}"
     )
     return 0

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,10 @@ TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "int8": 0.5}
 
 @dataclass(frozen=True)
 class Exported:
-    path: Path
     size: int  # bytes
     compressed: int  # bytes after gzip
     difference: float  # largest difference of an output from the training's own
     agreement: float  # share of the checked images whose most likely class is the same
-    images: int  # number of images it was checked on
-
-
-def _keras(subject: Subject, wanted: Wanted, path: Path) -> None:
-    _model(subject, wanted).save(path)
-
-
-def _saved_model(subject: Subject, wanted: Wanted, path: Path) -> None:
-    _model(subject, wanted).export(path, verbose=False)
 
 
 def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
@@ -57,7 +47,7 @@ def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
     keras_model = _model(subject, wanted)
     keras_model.export(path, format="onnx", input_signature=list(keras_model.inputs), verbose=False)
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {FACTS: json.dumps(subject.described())})
+    onnx.helper.set_model_props(model, {FACTS: json.dumps(asdict(subject.facts))})
     onnx.save(model, path)
 
 
@@ -67,14 +57,10 @@ def _npz(subject: Subject, wanted: Wanted, path: Path) -> None:
         np.savez_compressed(f, **arrays)
 
 
-def _lite(subject: Subject, wanted: Wanted, path: Path) -> None:
-    path.write_bytes(lite.converted(subject, wanted))
-
-
 def _model(subject: Subject, wanted: Wanted) -> Any:
     from models.keras_model import keras_model
 
-    pixels = {"scale": subject.scale, "offset": subject.offset} if wanted.preprocessing else {}
+    pixels = {"scale": subject.facts.scale, "offset": subject.facts.offset} if wanted.preprocessing else {}
     return keras_model(subject.network, subject.weights, probabilities=wanted.probabilities, **pixels)
 
 
@@ -90,7 +76,7 @@ def _run_keras(path: Path, images: np.ndarray) -> np.ndarray:
 def _run_saved_model(path: Path, images: np.ndarray) -> np.ndarray:
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(str(path))
+    loaded = tf.saved_model.load(str(path))  # has the variables: must outlive the call
     return np.asarray(loaded.serve(images))
 
 
@@ -106,20 +92,22 @@ def _run_onnx(path: Path, images: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Format:
     title: str
-    write: Callable[[Subject, Wanted, Path], None]
+    write: Callable[[Subject, Wanted, Path], object]
     run: Callable[[Path, np.ndarray], np.ndarray] | None  # None: only arrays
     precisions: tuple[Precision, ...] = ("float32",)
 
 
 FORMATS = {
-    ".keras": Format("Keras model", _keras, _run_keras),
+    ".keras": Format("Keras model", lambda one, wanted, path: _model(one, wanted).save(path), _run_keras),
     ".tflite": Format(
-        "LiteRT (TensorFlow Lite)", _lite, lambda path, images: lite.run(path.read_bytes(), images),
-        ("float32", "float16", "int8"),
+        "LiteRT (TensorFlow Lite)", lambda one, wanted, path: path.write_bytes(lite.converted(one, wanted)),
+        lambda path, images: lite.run(path.read_bytes(), images), ("float32", "float16", "int8"),
     ),
     ".onnx": Format("ONNX", _onnx, _run_onnx),
     ".npz": Format("numpy arrays", _npz, None),
-    "": Format("SavedModel folder", _saved_model, _run_saved_model),
+    "": Format(
+        "SavedModel folder", lambda one, wanted, path: _model(one, wanted).export(path, verbose=False), _run_saved_model
+    ),
 }  # fmt: skip
 
 
@@ -141,14 +129,15 @@ def export(subject: Subject, path: Path, wanted: Wanted, images: np.ndarray) -> 
         found.write(subject, wanted, beside)
         _describe(subject, beside)
         difference, agreement = _compared(found, subject, wanted, beside, images)
-        raw = b"".join(part.read_bytes() for part in _files(beside))
+        parts = sorted(beside.rglob("*")) if beside.is_dir() else [beside]
+        raw = b"".join(part.read_bytes() for part in parts if part.is_file())
         if beside.is_dir():
             shutil.rmtree(path, ignore_errors=True)
             beside.rename(path)
         else:
             with files.replacing(path) as place:
                 shutil.copyfile(beside, place)
-    return Exported(path, len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement, len(images))
+    return Exported(len(raw), len(gzip.compress(raw, mtime=0)), difference, agreement)
 
 
 def format_of(path: Path, precision: Precision) -> Format:
@@ -184,11 +173,11 @@ def facts_in(path: Path) -> dict[str, Any]:
 
 def is_exported(path: Path) -> bool:
     """Whether a path is a file in one of the formats, or a SavedModel."""
-    return (path.is_file() and path.suffix in FORMATS) or (path / "saved_model.pb").is_file()
+    return (path.is_file() and path.suffix in {*FORMATS} - {""}) or (path / "saved_model.pb").is_file()
 
 
 def _describe(subject: Subject, path: Path) -> None:
-    text = json.dumps(subject.described(), indent=1)
+    text = json.dumps(asdict(subject.facts), indent=1)
     if path.is_dir():
         (path / "assets.extra").mkdir()
         (path / "assets.extra" / FACTS).write_text(text)
@@ -219,7 +208,3 @@ def _compared(
         raise Refused(f"{path.name}: outputs differ by {difference:.2g} from the training's own, more than "
                       f"{TOLERANCE[wanted.precision] * largest:.2g}; nothing was left behind")  # fmt: skip
     return difference, float((ours.argmax(1) == theirs.argmax(1)).mean())
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]

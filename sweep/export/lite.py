@@ -50,9 +50,9 @@ def converted(subject: Subject, wanted: Wanted) -> bytes:
 def _normalised(images: Any, subject: Subject) -> Any:
     import tensorflow as tf
 
-    if not subject.scale:
+    if not subject.facts.scale:
         return tf.image.per_image_standardization(images)
-    return tf.cast(images, tf.float32) * subject.scale + subject.offset
+    return tf.cast(images, tf.float32) * subject.facts.scale + subject.facts.offset
 
 
 def interpreter(model: bytes, threads: int = 1) -> Any:

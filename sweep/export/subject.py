@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -61,17 +61,9 @@ class Subject:
     weights: Weights
     facts: Facts
 
-    @property
-    def scale(self) -> list[float]:
-        return self.facts.scale
-
-    @property
-    def offset(self) -> list[float]:
-        return self.facts.offset
-
     def normalised(self, images: np.ndarray) -> np.ndarray:
         """Return uint8 images normalised as in training, float32."""
-        return normalised(images, self.scale, self.offset)
+        return normalised(images, self.facts.scale, self.facts.offset)
 
     def outputs(self, images: np.ndarray, probabilities: bool) -> np.ndarray:
         """Return the training's own outputs for uint8 images in float32, `[images, classes]`."""
@@ -79,9 +71,6 @@ class Subject:
 
         logits, _ = self.network.apply(self.weights, tf.constant(self.normalised(images)), False)
         return (tf.nn.softmax(logits) if probabilities else logits).numpy()
-
-    def described(self) -> dict[str, Any]:
-        return asdict(self.facts)
 
 
 def normalised(images: np.ndarray, scale: list[float], offset: list[float]) -> np.ndarray:

@@ -7,10 +7,8 @@ from pathlib import Path
 from sweep import files
 from sweep.graph.home import Home
 from sweep.graph.results import write_csv
-from sweep.report.figures import write_figures
 from sweep.report.findings import Findings, findings
 from sweep.report.kept import kept, write_kept
-from sweep.report.page import write_page
 from sweep.report.tables import latex
 from sweep.report.verdict import MARGIN, rule
 from sweep.tracking.dashboard import FIGURES
@@ -23,7 +21,10 @@ def write_report(home: Home, margin: float = MARGIN) -> list[Path]:
 
 def write_findings(home: Home, found: Findings, folder: Path | None = None) -> list[Path]:
     """Write the report of the findings to its folder or another one; return its paths, the page first."""
-    from altair.utils.schemapi import debug_mode
+    from altair.utils.schemapi import debug_mode  # takes most of a second, as do both of our modules that draw
+
+    from sweep.report.figures import write_figures
+    from sweep.report.page import write_page
 
     folder = folder or home.report
     folder.mkdir(parents=True, exist_ok=True)

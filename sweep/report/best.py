@@ -32,18 +32,17 @@ def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGI
     the mean over seeds; of its seeds, the one with the highest validation accuracy or, without validation images, the
     first, so that test images do not choose the seed.
     """
-    not_worse = [one for one in verdicts if one.outcome in NOT_WORSE or _within(one, margin)]
+    not_worse = [
+        one for one in verdicts
+        if one.outcome in NOT_WORSE
+        or (one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin)
+    ]  # fmt: skip
     winning = [one for one in not_worse if one.outcome == "winning"]
     for one in sorted(winning or not_worse, key=lambda one: (one.density, -one.accuracy.mean)):
-        level = (one.method, one.quantile, one.threshold)
-        trained = [row for row in rows if row.kind == "ticket" and row.measured and row.level == level]
-        if trained := [row for row in trained if row.rewind == one.rewind]:
+        ticket = ("ticket", (one.method, one.quantile, one.threshold), one.rewind)
+        if trained := [row for row in rows if row.measured and (row.kind, row.level, row.rewind) == ticket]:
             row = max(trained, key=lambda row: (row.validation_top1 or 0.0, -row.seed))
             assert row.test_top1 is not None and row.density is not None
             return Best(row.training, row.seed, row.density, one.rewind, row.test_top1, one.outcome, one.reason)
     raise Refused("best: no finished ticket is as good as the dense network; lottery report shows them all, and a "
                   "training can be named instead")  # fmt: skip
-
-
-def _within(one: Verdict, margin: float) -> bool:
-    return one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import altair as alt
+
 from sweep.graph.home import Home, epochs_of
 from sweep.graph.results import Row, evaluations
 from sweep.report import figures
@@ -74,8 +76,6 @@ def _on_page(chart: Any) -> dict[str, Any]:
 
 def learning(home: Home) -> Any:
     """Return the chart of every epoch's metrics for one selected training, beside the dense runs, or None."""
-    import altair as alt
-
     points = []
     for training in home.graph:
         for line in epochs_of(home.folder(training)):
@@ -121,8 +121,6 @@ def learning(home: Home) -> Any:
 
 def confusion(home: Home) -> Any:
     """Return the confusion matrix of one selected training; None if there is none, or above CLASSES classes."""
-    import altair as alt
-
     found = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}
     if not found:
         return None
@@ -150,8 +148,6 @@ def confusion(home: Home) -> Any:
 
 def layers(home: Home) -> Any:
     """Return the chart of weights remaining per layer at one selected level (first seed with masks), or None."""
-    import altair as alt
-
     found, made = kept(home), dict[str, str]()
     there = [mask for mask in masks_of(home) if mask.name in found.kept]
     seed = next((seed for seed in home.experiment.seeds if any(mask.of.origin == seed for mask in there)), None)

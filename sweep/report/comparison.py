@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import mean, variance
 from typing import Any
@@ -20,8 +20,8 @@ from sweep.experiment.point import in_order
 from sweep.graph.home import RESULT, Home
 from sweep.graph.results import collect
 from sweep.graph.training import Task
-from sweep.report.figures import save
-from sweep.report.intervals import Estimate, accuracies, asked, estimate, grouped, minus
+from sweep.report.intervals import accuracies, asked, estimate, grouped, minus
+from sweep.report.statistics import Estimate
 
 TEMPLATE = Path(__file__).with_name("comparison.html")
 
@@ -70,10 +70,9 @@ class Comparison:
 def side_of(home: Home) -> Side:
     """Return a sweep as a side of a comparison."""
     rows = [row for row in collect(home, costs=False) if row.measured and row.kind not in ("child", "instability")]
-    several = len({row.method for row in rows if row.method}) > 1
     groups = grouped(rows, lambda row: (row.kind, row.level, row.rewind))
     found = {
-        Key(kind, level[0] if several else "", round(asked(group), 6), rewind): accuracies(group)
+        Key(kind, level[0], round(asked(group), 6), rewind): accuracies(group)
         for (kind, level, rewind), group in groups.items()
     }
     return Side(home.root.name, _settings(home.experiment), found)
@@ -97,6 +96,8 @@ def compare(sides: Sequence[Side]) -> Comparison:
         field: [side.settings.get(field, "") for side in sides]
         for field in dict.fromkeys(field for side in sides for field in side.settings)
     }
+    if all(len({key.method for key in side.found} - {""}) < 2 for side in sides):
+        sides = [replace(side, found={replace(key, method=""): by for key, by in side.found.items()}) for side in sides]
     points = in_order({key.rewind for side in sides for key in side.found})
     keys = sorted(
         {key for side in sides for key in side.found if sum(key in other.found for other in sides) > 1},
@@ -155,9 +156,10 @@ def write_comparison(found: Comparison, folder: Path) -> Path:
     """Write comparison.html, which includes its figure, and comparison.svg; return the page's path."""
     from jinja2 import Environment, StrictUndefined
 
-    drawn = (
-        save(_figure(found), folder / "comparison") if any(line.key.kind == "ticket" for line in found.lines) else []
-    )
+    from sweep.report.figures import save
+
+    tickets = any(line.key.kind == "ticket" for line in found.lines)
+    drawn = save(_figure(found), folder / "comparison") if tickets else []
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     svg = next((path.read_text() for path in drawn if path.suffix == ".svg"), "")
     path = folder / "comparison.html"
@@ -183,7 +185,8 @@ def _figure(found: Comparison) -> Any:
     import altair as alt
 
     points = [
-        {"side": name, "remaining": 100 * line.key.density, "accuracy": 100 * one.mean, "rewind": line.key.rewind,
+        {"side": f"{name} {line.key.method}".strip(), "rewind": line.key.rewind,
+         "remaining": 100 * line.key.density, "accuracy": 100 * one.mean,
          "low": 100 * (one.mean - (one.half or 0)), "high": 100 * (one.mean + (one.half or 0))}
         for line in found.lines if line.key.kind == "ticket"
         for name, one in zip(found.names, line.accuracies, strict=True) if one.seeds

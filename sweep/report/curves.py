@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+import altair as alt
+
 from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
-from sweep.report.intervals import Estimate, density_of, from_dense, grouped, top1
+from sweep.report.intervals import density_of, from_dense, grouped, top1
 from sweep.report.published import Published
 from sweep.report.schedules import other_schedule, schedule
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import DOUBTS
 
 NAMES = {
@@ -89,44 +92,48 @@ def curves(
     A line per rewind point, controls dashed, the dense network as a horizontal line. On a page, a click in the legend
     selects a line.
     """
-    import altair as alt
-
     apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close on a log scale
     remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
-    accuracy, below = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False), list[str]()
-    beside = [100 * mean(dense)] if dense else []
-    beside += [100 * one.least for one in others]
-    if bottom := frame(points, beside):
-        accuracy = accuracy.scale(zero=False, domainMin=bottom)
-        below = _outside(points, bottom)
-        off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
+    accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
     shapes = [SHAPES[place[line][0] % len(SHAPES)] for line in present]
     colour = alt.Color("line:N", title=None).scale(domain=present)
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=colour)
-    lines = base.mark_line(point={"size": 45, "filled": True}, clip=True).encode(
-        y=accuracy,
-        strokeDash=alt.StrokeDash("control:N", legend=None).scale(domain=[False, True]),
-        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # merged with the colour's legend
-        tooltip=[
+    # on an edge, clipping would cut markers and bars in half, so their data are filtered at the frame
+    within, bars, below, marks = base, base, list[str](), list[Any]()
+    if bottom := frame(points, [*([100 * mean(dense)] if dense else []), *(100 * one.least for one in others)]):
+        accuracy = accuracy.scale(zero=False, domainMin=bottom)
+        below = _outside(points, bottom)
+        within = base.transform_filter(f"datum.accuracy >= {bottom}")
+        bars = base.transform_filter(f"datum.high > {bottom}").transform_calculate(low=f"max(datum.low, {bottom})")
+        off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
+        off_scale = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
+        marks = [off_scale.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0)]
+    channels: dict[str, Any] = {
+        "y": accuracy,
+        "tooltip": [
             "line:N",
             *(alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]),
             alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
             "seeds:Q",
         ],
-    )
+    }
+    lines = base.mark_line(clip=True)
     if page:
         picked = alt.selection_point(fields=["line"], bind="legend")
-        lines = lines.encode(opacity=alt.condition(picked, alt.value(1.0), alt.value(0.1))).add_params(picked)
-    layers = [lines, *intervals(base, points, clip=True)]
-    hollow, said = lacking(base, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
-    layers += hollow
+        channels["opacity"] = alt.condition(picked, alt.value(1.0), alt.value(0.1))
+        lines = lines.add_params(picked)
+    dashes = alt.StrokeDash("control:N", legend=None).scale(domain=[False, True])
+    lines = lines.encode(strokeDash=dashes, **channels)
+    dots = within.mark_point(filled=True, size=45, opacity=1.0).encode(
+        shape=alt.Shape("line:N", title=None).scale(domain=present, range=shapes),  # merged with the colour's legend
+        **channels,
+    )
+    hollow, said = lacking(within, [p for p in points if p["accuracy"] >= (bottom or 0.0)], len(dense))
+    layers = [lines, dots, *intervals(bars, points), *hollow, *marks]
     below += said
-    if bottom:
-        marks = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
-        layers.append(marks.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0))
     if dense:
         layers += across(dense)
     if others:
@@ -138,23 +145,22 @@ def curves(
 
 def headed(title: str, below: list[str]) -> Any:
     """Return a chart's title with lines below it; Vega omits these if the title is empty."""
-    import altair as alt
-
     return alt.Title(title or " ", subtitle=below) if below else title
 
 
-def intervals(base: Any, points: list[dict[str, Any]], **mark: bool) -> list[Any]:
+def intervals(base: Any, points: list[dict[str, Any]]) -> list[Any]:
     """Return the bars of the 95 % intervals for the points that have one."""
-    import altair as alt
-
-    bars = base.mark_rule(**mark).encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
+    bars = base.mark_rule().encode(y=alt.Y("low:Q", title=""), y2="high:Q").transform_filter("isValid(datum.low)")
     return [bars] if any("low" in point for point in points) else []
+
+
+def told(*more: Any) -> list[Any]:
+    """Return the tooltip of the tickets of a level and rewind point."""
+    return [alt.Tooltip("level:N", title=AXES["remaining"]), "rewind:O", *more]
 
 
 def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind point") -> Any:
     """Return the axis of rewind points, in this order."""
-    import altair as alt
-
     return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
 
 
@@ -170,12 +176,10 @@ def densest_first(points: list[dict[str, Any]]) -> list[str]:
 
 def lacking(base: Any, points: list[dict[str, Any]], dense: int) -> tuple[list[Any], list[str]]:
     """Return white dots for points with fewer seeds than others, and a line that explains them; or nothing."""
-    import altair as alt
-
     most = max([dense, *(point["seeds"] for point in points)])
     if all(point["seeds"] == most for point in points):
         return [], []
-    dots = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0, clip=True)
+    dots = base.transform_filter(f"datum.seeds < {most}").mark_circle(size=12, opacity=1.0)
     return [dots.encode(y="accuracy:Q", color=alt.value("white"))], [f"white inside: fewer than {most} seeds"]
 
 
@@ -195,12 +199,8 @@ def frame(points: list[dict[str, Any]], beside: Sequence[float] = ()) -> float |
 
 def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
     """Return a line of text for each curve that is off scale."""
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for point in sorted(points, key=lambda point: point["remaining"]):
-        if point["accuracy"] < bottom:
-            lines.setdefault(point["line"].removeprefix("control: "), []).append(point)
-    out = []
-    for name, found in lines.items():
+    out, below = [], sorted((p for p in points if p["accuracy"] < bottom), key=lambda point: point["remaining"])
+    for name, found in grouped(below, lambda point: point["line"].removeprefix("control: ")).items():
         accuracies = sorted({f"{point['measured']:.1f}" for point in found}, key=float)
         remaining = list(dict.fromkeys(f"{point['remaining']:.3g}" for point in found))
         ends = [" to ".join(dict.fromkeys((each[0], each[-1]))) for each in (accuracies, remaining)]
@@ -210,8 +210,6 @@ def _outside(points: list[dict[str, Any]], bottom: float) -> list[str]:
 
 def across(dense: list[float]) -> list[Any]:
     """Return the dense network's accuracy as a horizontal line with its name."""
-    import altair as alt
-
     whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
     whole = whole.encode(y="accuracy:Q")
     return [whole.mark_rule(strokeDash=[2, 2]), whole.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
@@ -219,8 +217,6 @@ def across(dense: list[float]) -> list[Any]:
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
     """Return published curves in grey, with the range of their trials and names at their ends."""
-    import altair as alt
-
     points = [
         {
             "remaining": 100 * one.density,

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
+import vl_convert
 
 from sweep.files import replacing
 from sweep.graph.home import Home
@@ -16,7 +18,6 @@ from sweep.report.curves import NAMES, curves, lines_of
 from sweep.report.heat_map import heat_map
 from sweep.report.intervals import dense_of
 from sweep.report.published import published
-from sweep.report.stability import instabilities
 from sweep.tracking.dashboard import FIGURES
 
 
@@ -35,7 +36,7 @@ def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> 
     drawn = [row for row in rows if row.kind in NAMES]
     tickets, dense = [row for row in drawn if row.kind == "ticket"], dense_of(rows)
     found = {"rewinds": rewinding.accuracy(tickets, dense, title), "gains": rewinding.gains(tickets, title),
-             "instability": instabilities(rows, title)}  # fmt: skip
+             "instability": rewinding.instabilities(rows, title)}  # fmt: skip
     if any(row.measured for row in drawn):
         beside = published(home.experiment)
         points = lines_of(home, drawn, dense)
@@ -50,8 +51,6 @@ def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> 
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
     """Return the histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
-    import altair as alt
-
     return (
         alt.Chart(alt.Data(values=bins))
         .mark_rect()
@@ -67,8 +66,6 @@ def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
 
 def confusion_figure(counts: np.ndarray, names: Sequence[str]) -> Any:
     """Return the confusion matrix as a chart: for each class, the share of its images with every answer."""
-    import altair as alt
-
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     cells = [
         {"class": name, "answer": other, "share": float(shares[i, j]), "images": int(counts[i, j])}
@@ -89,11 +86,10 @@ def confusion_figure(counts: np.ndarray, names: Sequence[str]) -> Any:
 
 def save(chart: Any, stem: Path) -> list[Path]:
     """Write the chart as PNG (144 ppi) and SVG; return both paths."""
-    import vl_convert
-    from altair import SCHEMA_VERSION
-
     # one conversion for both; the tests validate specifications
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), vl_version=".".join(SCHEMA_VERSION.split(".")[:2]))
+    svg = vl_convert.vegalite_to_svg(
+        chart.to_dict(validate=False), vl_version=".".join(alt.SCHEMA_VERSION.split(".")[:2])
+    )
     out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # names may contain dots
     for path, content in zip(out, (vl_convert.svg_to_png(svg, ppi=144), svg.encode()), strict=True):
         with replacing(path) as beside:

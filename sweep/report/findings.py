@@ -9,7 +9,16 @@ from statistics import mean
 from sweep.experiment import Recipe
 from sweep.experiment.point import Steps
 from sweep.graph.home import Home
-from sweep.graph.results import Results, Row, classes_of, collect, images_tested, results_of, unsealed_results
+from sweep.graph.results import (
+    Results,
+    Row,
+    classes_of,
+    collect,
+    evaluations,
+    images_tested,
+    results_of,
+    unsealed_results,
+)
 from sweep.graph.state import State, states
 from sweep.report import words
 from sweep.report.intervals import dense_of
@@ -28,6 +37,7 @@ class Findings:
     states: list[State]
     results: Results
     classes: int  # 0: not known
+    largest: float  # share of the largest class among the test images; 0: not known
     unsealed: int  # number of results without checksum, from versions before 0.3
     recipe: Recipe  # of the dense runs
 
@@ -73,7 +83,8 @@ class Findings:
         """Return a warning if the dense network has hardly learned anything, or ""."""
         dense = [*dense_of(self.rows).values()]
         known = dense and self.classes
-        return words.near_chance(mean(dense), images_tested(self.results), self.classes) if known else ""
+        images = images_tested(self.results)
+        return words.near_chance(mean(dense), images, self.classes, self.largest) if known else ""
 
     @property
     def _steps(self) -> Steps:
@@ -91,8 +102,16 @@ def findings(home: Home, margin: float = MARGIN) -> Findings:
     """Return the findings of a sweep, finished or not. Nothing is written."""
     rows = collect(home)
     return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
-                    results_of(home), classes_of(home), unsealed_results(home),
+                    results_of(home), classes_of(home), _largest_class(home), unsealed_results(home),
                     home.experiment.source.recipe)  # fmt: skip
+
+
+def _largest_class(home: Home) -> float:
+    """Return the share of the largest class among the test images; 0 if nothing was evaluated on them."""
+    found = evaluations(home)
+    mine = [found[one.slug] for one in home.graph if one.kind != "source" and one.slug in found]
+    counts = [sum(row) for row in mine[0]["confusion"]] if mine else []
+    return max(counts) / sum(counts) if any(counts) else 0.0
 
 
 def in_markdown(found: Findings) -> str:

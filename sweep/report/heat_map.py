@@ -5,16 +5,16 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
+import altair as alt
+
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
-from sweep.report.curves import AXES, along, densest_first, level_name
+from sweep.report.curves import AXES, along, densest_first, level_name, told
 from sweep.report.intervals import density_of, grouped, top1
 
 
 def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
     """Return the heat map of tickets' test accuracy or of its difference from the dense runs; grey: no result."""
-    import altair as alt
-
     points, empty = _squares(rows, dense if difference else None)
     most = max((p["seeds"] for p in points), default=0)
     for point in points:
@@ -30,32 +30,18 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     )
     # tooltip for square and text: the pointer is mostly over the text
     filled = base.transform_filter("isValid(datum.accuracy)").encode(
-        tooltip=[
-            alt.Tooltip("level:O", title=AXES["remaining"]),
-            "rewind:O",
-            alt.Tooltip("accuracy:Q", format=".2f"),
-            "seeds:Q",
-        ]
+        tooltip=told(alt.Tooltip("accuracy:Q", format=".2f"), "seeds:Q")
     )
     farthest = max(map(abs, values)) or 1.0
     colour = alt.Color("accuracy:Q", title="percentage points" if difference else "test accuracy (%)")
-    scale = (
-        colour.scale(scheme="redblue", domain=[-farthest, farthest])  # white at 0: as good as dense
-        if difference
-        else colour.scale(scheme="viridis", zero=False)
-    )
+    white_at_0 = {"scheme": "redblue", "domain": [-farthest, farthest]}  # as good as dense
+    colour = colour.scale(**(white_at_0 if difference else {"scheme": "viridis", "zero": False}))
     # white text on dark squares
     dark = abs(alt.datum.accuracy) > farthest / 2 if difference else alt.datum.accuracy < middle
-    squares = filled.mark_rect().encode(color=scale)
-    text = filled.mark_text().encode(
-        text="label:N",
-        color=alt.condition(dark, alt.value("white"), alt.value("black")),
-    )
-    layers = [squares, text]
+    printed = alt.condition(dark, alt.value("white"), alt.value("black"))
+    layers = [filled.mark_rect().encode(color=colour), filled.mark_text().encode(text="label:N", color=printed)]
     if empty:
-        bare = base.transform_filter("!isValid(datum.accuracy)").encode(
-            tooltip=[alt.Tooltip("level:O", title=AXES["remaining"]), "rewind:O", "state:N"]
-        )
+        bare = base.transform_filter("!isValid(datum.accuracy)").encode(tooltip=told("state:N"))
         layers += [bare.mark_rect(color="grey", opacity=0.15), bare.mark_text(color="grey").encode(text="state:N")]
     said = [f"dense network: {100 * mean(dense.values()):.2f} %"] if dense else []
     said += ["in brackets: how many seeds, where fewer"] if any(p["seeds"] < most for p in points) else []

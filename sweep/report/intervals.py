@@ -4,51 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.statistics import SEEDS, Comparison
+from sweep.report.statistics import SEEDS, Comparison, Estimate
 
 Item = TypeVar("Item")
 Named = TypeVar("Named")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95 % interval, if there are enough seeds."""
-
-    mean: float
-    seeds: int
-    half: float | None  # half of the interval's width
-
-    def __str__(self) -> str:
-        if not self.seeds:
-            return "–"
-        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
-
-    @property
-    def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
-
-    @property
-    def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
-
-    @property
-    def interval(self) -> str:
-        """Return the interval of a difference in percentage points, or "".
-
-        >>> Estimate(0.01, 3, 0.005).interval
-        '[+0.50, +1.50]'
-        """
-        if self.half is None:
-            return ""
-        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -74,7 +40,8 @@ def compared(
     """Return the tests of the differences by seed, in the order of the tickets, with pooled variances."""
     seeds = sorted({seed for found in differences for seed in found})
     table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences])
-    return statistics.compare(table, statistics.ranked(densities), np.array(failed, bool))
+    ranks = np.unique(np.negative(densities), return_inverse=True)[1]  # 0 for the highest density
+    return statistics.compare(table, ranks, np.array(failed, bool))
 
 
 def paired(
@@ -88,7 +55,7 @@ def paired(
         return {}
     names = list(differences)
     tests = compared(list(differences.values()), [densities[n] for n in names], [n in failed for n in names])
-    return {name: one for g, name in enumerate(names) if (one := estimated(tests, g)) is not None}
+    return {name: one for g, name in enumerate(names) if (one := tests.estimate(g)) is not None}
 
 
 def from_dense(
@@ -99,10 +66,19 @@ def from_dense(
     return paired(differences, {name: asked(group) for name, group in groups.items()}, failed)
 
 
-def estimated(tests: Comparison, ticket: int) -> Estimate | None:
-    """Return the estimate of one ticket's mean difference, or None if it shares no seed with what it is compared to."""
-    pairs = int(tests.pairs[ticket])
-    return Estimate(float(tests.mean[ticket]), pairs, tests.half(ticket)) if pairs else None
+def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
+    """Return the gain over the earliest point by level and rewind point, paired by seed, with its 95 % interval."""
+    measured = [row for row in tickets if row.measured]
+    failed = {(row.level, row.rewind) for row in tickets if row.lost}
+    failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
+    levels = grouped(measured, lambda row: row.level)
+    points = grouped(measured, lambda row: (row.level, row.rewind))
+    gains = {
+        (level, k): found
+        for (level, k), rows in points.items()
+        if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
+    }
+    return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------

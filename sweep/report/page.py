@@ -15,7 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+
 from sweep import files
+from sweep.experiment import Data
 from sweep.experiment import file as experiment_file
 from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
@@ -28,9 +31,10 @@ from sweep.report.charts import specifications
 from sweep.report.curves import NAMES
 from sweep.report.findings import Findings
 from sweep.report.glossary import GLOSSARY
-from sweep.report.intervals import Estimate, dense_of, density_of, estimate, from_dense, grouped, top1
+from sweep.report.intervals import dense_of, density_of, estimate, from_dense, grouped, top1
 from sweep.report.overlaps import groups, made, pairs
 from sweep.report.published import beside, differences, published, source
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import DECIDED, DOUBTS, Verdict
 from sweep.report.words import with_test
 
@@ -44,8 +48,6 @@ Lines = list[dict[str, str]]  # lines of a table: cells by column heading
 
 def write_page(home: Home, found: Findings, folder: Path) -> Path:
     """Write the page of a sweep, finished or not, and return its path."""
-    from jinja2 import Environment, StrictUndefined
-
     experiment, kinds = home.experiment, grouped(found.states, lambda one: one.state)
     drawn, notes = specifications(home, found.rows)
     masks = [mask for mask in made(home) if home.mask(mask).exists()]
@@ -85,8 +87,9 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
         # a record has no path of the data
         path=" data.path=PATH" if SOURCES[experiment.data.name].wants and not experiment.data.path else "",
         circumstances=_obtained(found.results),
-        versions=", ".join(f"{name} {version_of(name)}" for name in VERSIONS),
-        python=platform.python_version(),
+        versions=", ".join(
+            [*(f"{name} {version_of(name)}" for name in VERSIONS), f"Python {platform.python_version()}"]
+        ),
         changed=experiment_file.dump_changes(experiment),
         whole=experiment_file.dump(experiment),
     )
@@ -98,11 +101,25 @@ def write_page(home: Home, found: Findings, folder: Path) -> Path:
 def _question(home: Home) -> str:
     model, data, prune = home.experiment.model, home.experiment.data, home.experiment.prune
     width = f" (width {model.width:g})" if model.width != 1 else ""
-    own = SOURCES[data.name].listed and data.path
-    network = f"{_title(model.name)}{width} on {Path(data.path).resolve().name if own else SOURCES[data.name].title}"
+    network = f"{_title(model.name)}{width} on {_images(data)}"
     if prune.instability and not (prune.quantiles or prune.thresholds or prune.share):
         return f"From which point on does the order of the data no longer matter to {network}?"
     return f"Which sparse subnetworks of {network}, rewound to which point, train as well as the dense network?"
+
+
+def _images(data: Data) -> str:
+    """Return the name of a data set: the title of a known one; of own images, the folder they lie in.
+
+    >>> [_images(Data("shards", path)) for path in ("pets", "pets/shards", "shards")]
+    ['pets', 'pets', 'own images']
+    """
+    title = SOURCES[data.name].title
+    if not (SOURCES[data.name].listed and data.path):
+        return title
+    name = Path(data.path).resolve().name
+    if name == data.name:  # "shards" says how they are stored, so the folder above it is named, if it is in the path
+        name = Path(data.path).parent.name.strip(".")
+    return name or title
 
 
 def _title(network: str) -> str:
@@ -123,12 +140,12 @@ def _downloads(home: Home, found: Findings) -> dict[str, str]:
             "circumstances": found.circumstances, "rule": found.rule, "verdicts": list(map(asdict, found.verdicts)),
             "results": list(map(asdict, found.rows))}  # fmt: skip
     plain = json.loads(json.dumps(said), parse_constant=lambda _: None)  # NaN is not JSON
-    texts = {"results.csv": in_csv(found.rows), "findings.json": json.dumps(plain, indent=1),
-             "experiment.yaml": experiment_file.dump(home.experiment)}  # fmt: skip
-    kinds = {"csv": "text/csv", "json": "application/json", "yaml": "text/plain"}
+    texts = {"results.csv": ("text/csv", in_csv(found.rows)),
+             "findings.json": ("application/json", json.dumps(plain, indent=1)),
+             "experiment.yaml": ("text/plain", experiment_file.dump(home.experiment))}  # fmt: skip
     return {
-        name: f"data:{kinds[name.rpartition('.')[2]]};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
-        for name, text in texts.items()
+        name: f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+        for name, (kind, text) in texts.items()
     }
 
 

@@ -52,8 +52,6 @@ class Published:
 
 def published(experiment: Experiment) -> list[Published]:
     """Return published curves of weight rewinding for this network and data at the experiment's points, or none."""
-    if not _theirs(experiment) or differences(experiment):
-        return []
     points = {str(k) for k in experiment.prune.rewind}
     return [one for one in _read(experiment, METHODS["ticket"]) if one.rewind in points]
 
@@ -92,8 +90,6 @@ class Beside:
 
 def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
     """Return all published figures that have a counterpart of ours; none if the recipe differs."""
-    if not _theirs(experiment) or differences(experiment):
-        return []
     groups: dict[tuple[str, float, str], list[float]] = {}
     for row in rows:
         if row.kind in METHODS and row.method == METHOD and row.density and row.test_top1 is not None:
@@ -107,6 +103,9 @@ def beside(experiment: Experiment, rows: Iterable[Row]) -> list[Beside]:
 
 
 def _read(experiment: Experiment, method: str) -> list[Published]:
+    """Return the published figures of a method for this network, data and recipe, or none."""
+    if not _theirs(experiment) or differences(experiment):
+        return []
     wanted = (NETWORKS[experiment.model.name], method, _schedule(experiment))
     with open(FILE, newline="") as f:
         return [

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import mean
-from typing import Any
 
 from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
-from sweep.report.curves import along
 
 STABLE = 2.0  # percentage points of error: below, two trainings are linearly connected (Frankle et al. 2020)
 
@@ -22,7 +20,7 @@ def whose(row: Row) -> str:
     return f"ticket of {row.method} q{row.quantile:g}" if row.method else "dense network"
 
 
-def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
+def instability_of(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
     """Return the instability of every seed in percentage points, by network and rewind point; dense network first."""
     groups: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: bool(row.method)):
@@ -34,7 +32,7 @@ def _measured(rows: Iterable[Row]) -> dict[str, dict[str, list[float]]]:
 def stability(rows: Iterable[Row], step: Steps = None) -> str:
     """Return sentences: from which point on dense network and tickets are stable; "" if it was not measured."""
     said = list[str]()
-    for who, found in _measured(rows).items():
+    for who, found in instability_of(rows).items():
         points, seeds = in_order(found, step), max(map(len, found.values()))
         # the first point from which on all are stable
         stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
@@ -43,25 +41,3 @@ def stability(rows: Iterable[Row], step: Steps = None) -> str:
         each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
         said.append(f"The {who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
     return " ".join(said)
-
-
-def instabilities(rows: Iterable[Row], title: str = "") -> Any:
-    """Return the chart of instability against the starting point, a line per network; None if it was not measured."""
-    import altair as alt
-
-    lines = _measured(rows)
-    if not lines:
-        return None
-    order = in_order({k for found in lines.values() for k in found})
-    points = [  # a line has a gap where it was not measured
-        {"line": who, "point": k, "instability": mean(found[k]) if k in found else None}
-        for who, found in lines.items() for k in order
-    ]  # fmt: skip
-    base = alt.Chart(alt.Data(values=points)).encode(
-        x=along(order, "point:O", "point the children begin from"),
-        y=alt.Y("instability:Q", title="instability (percentage points of error)"),
-        color=alt.Color("line:N", title=None),
-        tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
-    )  # fmt: skip
-    stable = alt.Chart(alt.Data(values=[{"y": STABLE}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
-    return (base.mark_line(point=True) + stable).properties(width=520, height=300, title=title)

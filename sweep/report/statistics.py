@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,39 @@ LEAST = 5e-4  # smallest standard deviation assumed: five of ten thousand images
 SEEDS = 3  # least number of seeds for a claim
 MANY = 1000  # upper limit of `seeds_for`
 POWER = 1.96 + 0.84  # difference in standard errors that a test at 5 % detects with 80 % power
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % interval, if there are enough seeds."""
+
+    mean: float
+    seeds: int
+    half: float | None  # half of the interval's width
+
+    def __str__(self) -> str:
+        if not self.seeds:
+            return "–"
+        return f"{self.mean:.2%}" + (f" ± {100 * self.half:.2f}" if self.half is not None else "")
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def interval(self) -> str:
+        """Return the interval of a difference in percentage points, or "".
+
+        >>> Estimate(0.01, 3, 0.005).interval
+        '[+0.50, +1.50]'
+        """
+        if self.half is None:
+            return ""
+        return f"[{100 * (self.mean - self.half):+.2f}, {100 * (self.mean + self.half):+.2f}]"
 
 
 @dataclass(frozen=True)
@@ -54,13 +86,16 @@ class Comparison:
         t = np.divide(distance, self.error, out=np.zeros_like(distance), where=usable)
         return np.where(usable, stdtr(np.maximum(self.freedom, 1), -t), 1.0)
 
-    def half(self, ticket: int) -> float | None:
-        """Return half of the 95 % interval of one ticket, not corrected for the number of tickets."""
-        if not self.freedom[ticket]:
-            return None
+    def estimate(self, ticket: int) -> Estimate | None:
+        """Return the mean difference of one ticket; None if it shares no seed with what it is compared to.
+
+        Its interval is not corrected for the number of tickets.
+        """
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.freedom[ticket], 0.975) * self.error[ticket])
+        pairs, freedom = int(self.pairs[ticket]), self.freedom[ticket]
+        half = float(stdtrit(freedom, 0.975) * self.error[ticket]) if freedom else None
+        return Estimate(float(self.mean[ticket]), pairs, half) if pairs else None
 
 
 def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
@@ -71,7 +106,8 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
     squares = np.nansum((differences - mean[:, None]) ** 2, 1)
     error, freedom = np.full(len(pairs), np.nan), np.zeros(len(pairs))
     for ticket in np.flatnonzero(usable):
-        near = _neighbours(ticket, ranks, usable)
+        distance = np.abs(ranks - ranks[ticket])  # as many neighbouring densities as give NEIGHBOURS tickets
+        near = usable & (distance <= max(1, *np.sort(distance[usable])[:NEIGHBOURS]))
         together = float((pairs[near] - 1).sum())
         level = usable & (ranks == ranks[ticket])  # a density noisier than its neighbours keeps its own variance
         own = squares[ticket] / (pairs[ticket] - 1)
@@ -84,16 +120,6 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
 def _pooled(squares: Array, freedom: Array, *groups: Array) -> float:
     """Return the largest of the variances pooled over each group of tickets."""
     return max(float(squares[group].sum() / freedom[group].sum()) for group in groups)
-
-
-def _neighbours(ticket: Any, ranks: Array, usable: Array) -> Array:
-    """Return the tickets of this and neighbouring densities as a mask; as many densities as give NEIGHBOURS tickets."""
-    width, last = 1, int(ranks.max())
-    while True:
-        near = usable & (np.abs(ranks - ranks[ticket]) <= width)
-        if near.sum() >= NEIGHBOURS or width > last:
-            return near
-        width += 1
 
 
 def holm(p: Array, to_come: int = 0) -> Array:
@@ -153,9 +179,3 @@ def seeds_for(margin: float, deviation: float, tickets: int) -> int:
     (5, 12)
     """
     return next((n for n in range(SEEDS, MANY) if smallest_margin(deviation, n, tickets) <= margin), MANY)
-
-
-def ranked(densities: Sequence[float]) -> Array:
-    """Return the rank of each density, 0 for the highest."""
-    levels = sorted(set(densities), reverse=True)
-    return np.array([levels.index(density) for density in densities], int)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from sweep.report.intervals import Estimate
+from sweep.report.statistics import Estimate
 from sweep.report.verdict import Verdict
+
+ESCAPED = str.maketrans({special: f"\\{special}" for special in "&%$#_{}"})
 
 
 def latex(found: list[Verdict], caption: str) -> str:
     """Return the verdicts as a LaTeX table (needs booktabs); ± is the 95 % interval over seeds."""
     lines = [
         r"\begin{table}",
-        rf"\caption{{{_plain(caption)}}}",
+        rf"\caption{{{caption.translate(ESCAPED)}}}",
         r"\begin{tabular}{rrrll}",
         r"\toprule",
         r"weights remaining & rewind & seeds & test accuracy (\%) & verdict \\",
@@ -31,9 +33,3 @@ def _number(value: Estimate) -> str:
     if not value.seeds:
         return "--"
     return f"{100 * value.mean:.2f}" + (rf" $\pm$ {100 * value.half:.2f}" if value.half is not None else "")
-
-
-def _plain(text: str) -> str:
-    for special in "&%$#_{}":
-        text = text.replace(special, f"\\{special}")
-    return text

@@ -18,19 +18,8 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.intervals import (
-    Estimate,
-    accuracies,
-    asked,
-    compared,
-    dense_of,
-    density_of,
-    estimate,
-    estimated,
-    grouped,
-    minus,
-)
-from sweep.report.statistics import LEVEL, SEEDS, Comparison
+from sweep.report.intervals import accuracies, asked, compared, dense_of, density_of, estimate, grouped, minus
+from sweep.report.statistics import LEVEL, SEEDS, Comparison, Estimate
 
 MARGIN = 0.005  # half a percentage point of accuracy
 SPREAD, SPREAD_IMAGES = 0.0025, 10_000  # standard deviation of a ticket's differences, assumed before it is measured
@@ -116,11 +105,10 @@ class _Held:
     p: float  # p-value of "the ticket is better"; 1 if too few seeds have the control
 
 
-def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
+def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
     """Return a verdict for every level and rewind point with a finished or failed ticket, highest density first."""
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a percentage point)")
-    rows = list(rows)
     tickets, to_come = _tickets(rows)
 
     def corrected(p: Iterable[float]) -> list[float]:
@@ -139,7 +127,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     }
     out = []
     for g, (ticket, its) in enumerate(zip(tickets, held, strict=True)):
-        difference = estimated(tests, g)
+        difference = tests.estimate(g)
         outcome = _outcome(ticket, difference, its, p_matching[g], p_winning[g], p_worse[g])
         controls = {kind: one.difference for kind, one in its.items() if one.difference is not None}
         nearest = max(controls, key=lambda kind: its[kind].p, default="")
@@ -159,7 +147,7 @@ def verdicts(rows: Iterable[Row], margin: float = MARGIN) -> list[Verdict]:
     )
 
 
-def _tickets(rows: list[Row]) -> tuple[list[_Ticket], int]:
+def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
     """Return the tickets with an ended training, with their controls, and the number of other tickets."""
     controls = {(row.kind, row.mask, *row.level[1:], _beside(row.kind, row.rewind), row.seed): row for row in rows}
     tickets = []
@@ -197,7 +185,7 @@ def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
                 # a control that diverged counts as tried if two others are measured
                 pairs, diverged = int(tests.pairs[g]), sum(row.lost for row in others)
                 enough = pairs >= 2 and pairs + diverged >= SEEDS
-                out[g][kind] = _Held(estimated(tests, g), enough, float(better) if enough else 1.0)
+                out[g][kind] = _Held(tests.estimate(g), enough, float(better) if enough else 1.0)
     return out
 
 
@@ -239,12 +227,11 @@ def _reason(ticket: _Ticket, difference: Estimate | None, outcome: str, unbeaten
     return f"{said}; not shown to be better than {', '.join(DOUBTS[kind] for kind in unbeaten)}"
 
 
-def power(rows: Iterable[Row], margin: float = MARGIN, images: int = 0) -> str:
+def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     """Return sentences: the loss that the seeds detect on these test images, and what the images detect in general.
 
     More seeds do not make up for few images, so the two are reported separately.
     """
-    rows = list(rows)
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
     count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
     if not count:

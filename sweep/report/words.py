@@ -9,27 +9,18 @@ from statistics import mean
 
 from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
-from sweep.report.intervals import density_of, grouped, top1
-from sweep.report.rewinding import gained
+from sweep.report.intervals import density_of, gained, grouped, top1
 from sweep.report.stability import stability
 from sweep.report.statistics import by_images
 from sweep.report.verdict import DOUBTS, MARGIN, Verdict
 
 
-def chance(p: float | None) -> str:
-    """Return a p-value as text.
-
-    >>> chance(0.0212), chance(0.00004), chance(1.0), chance(None)
-    ('0.021', '< 0.001', '1', '–')
-    """
-    if p is None:
-        return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.9995 else "1"
-
-
 def with_test(one: Verdict) -> str:
     """Return the p-value of a verdict with its test, such as "0.021 (worse)"; a dash without one."""
-    return chance(one.p) + (f" ({one.tested})" if one.p is not None else "")
+    if one.p is None:
+        return "–"
+    said = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}" if one.p < 0.9995 else "1"
+    return f"{said} ({one.tested})"
 
 
 OTHERS = {  # descriptions of tickets that do not win
@@ -74,9 +65,8 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     return f"{none}; of {len(found)}, {_several([f'{counts[k]} {word}' for k, word in OTHERS.items() if counts[k]])}."
 
 
-def lead(rows: Iterable[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
+def lead(rows: Sequence[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
     """Return the answer to what the experiment asks: tickets, stability, or both; `step`: of a point."""
-    rows = list(rows)
     tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
     return " ".join(filter(None, (tickets, stability(rows, step)))) or "No ticket was asked for."
 
@@ -127,7 +117,8 @@ def later(rows: Iterable[Row], images: int = 0, step: Steps = None) -> str:
     several = len({method for method, _, _ in levels}) > 1
     for level, found in sorted(levels.items(), key=lambda item: density_of(item[1])):
         first, *others = in_order({row.rewind for row in found}, step)
-        gains = {k: gain for k in others if (gain := gained(tickets, first).get((level, k)))}
+        above = gained(tickets, first)
+        gains = {k: above[level, k] for k in others if (level, k) in above}
         if not gains:
             continue
         last = max(gains, key=lambda k: (gains[k].seeds, others.index(k)))
@@ -148,21 +139,25 @@ def later(rows: Iterable[Row], images: int = 0, step: Steps = None) -> str:
     return ""
 
 
-def near_chance(accuracy: float, images: int, classes: int) -> str:
+def near_chance(accuracy: float, images: int, classes: int, largest: float = 0.0) -> str:
     """Return a warning if a dense network has hardly learned, or "".
 
     That is: its accuracy is at most a tenth of the way from chance to 100 %, or within the noise of the test images.
+    Chance is the share of the `largest` class or, if it is not known (0), one of the classes.
 
     >>> near_chance(0.12, 10_000, 10)
     'The dense network is near chance: 12.00 % on test images, 10.00 % by guessing one of 10 classes. Train it first.'
     >>> near_chance(0.92, 10_000, 10), near_chance(0.7, 15, 2)[:33]
     ('', 'The dense network is near chance:')
+    >>> near_chance(0.62, 1000, 2, 0.6)[58:]
+    '60.00 % by always answering the largest of 2 classes. Train it first.'
     """
-    guessed = 1 / classes
+    guessed = max(largest, 1 / classes)
+    way = "guessing one" if guessed == 1 / classes else "always answering the largest"
     noise = 1.96 * math.sqrt(guessed * (1 - guessed) / images) if images else 0.0
     if accuracy > guessed + max(noise, 0.1 * (1 - guessed)):
         return ""
     return (
-        f"The dense network is near chance: {100 * accuracy:.2f} % on test images, {100 * guessed:.2f} % by guessing "
-        f"one of {classes:,} classes. Train it first."
+        f"The dense network is near chance: {100 * accuracy:.2f} % on test images, {100 * guessed:.2f} % by {way} "
+        f"of {classes:,} classes. Train it first."
     )

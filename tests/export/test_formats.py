@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from models import Network, Weights, build
 from models.blur import blurred
 from models.network import outline
 from sweep.errors import Refused
-from sweep.export.formats import FORMATS, export, facts_in
+from sweep.export.formats import FORMATS, export, facts_in, is_exported
 from sweep.export.subject import Facts, Subject, Wanted
 from sweep.graph.snapshot_file import adopted_weights
 from tests.commands import python
@@ -85,9 +85,16 @@ def test_arrays_have_the_names_of_the_layers_and_the_zeros_of_the_mask(subject, 
 def test_a_file_says_what_it_is(subject, tmp_path, ending):
     path = tmp_path / f"ticket{ending}"
     export(subject, path, Wanted(probabilities=False), IMAGES)
-    assert facts_in(path) == subject.described() | {"outputs": "logits"}
+    assert facts_in(path) == asdict(subject.facts) | {"outputs": "logits"}
     if ending:
         assert zipfile.ZipFile(path).read("labels.txt").decode().split() == subject.facts.classes
+
+
+def test_a_file_without_a_suffix_is_no_export(tmp_path):
+    """It may be an experiment file; only a folder with a SavedModel has none."""
+    for name, right in (("dry_run", False), ("ticket.yaml", False), ("ticket.keras", True)):
+        (tmp_path / name).touch()
+        assert is_exported(tmp_path / name) == right
 
 
 def test_onnx_has_the_facts_among_its_properties(subject, tmp_path):

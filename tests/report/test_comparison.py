@@ -11,6 +11,7 @@ from scipy import stats
 from sweep.experiment import file as experiment_file
 from sweep.experiment import method
 from sweep.graph.home import Home
+from sweep.report import comparison
 from sweep.report.comparison import compare, difference, side_of, side_of_training, table
 from tests import synthetic
 from tests.commands import lottery
@@ -43,6 +44,17 @@ def test_what_differs_is_listed_and_tickets_of_equal_density_are_paired_by_seed(
         assert line.shared == (3,) and line.differences[0].mean == pytest.approx(0.002)
         assert line.differences[0].low == pytest.approx(right.low)
     assert table(found)[1]["other − one"] == "+0.20 [-0.05, +0.45] (3 pairs)"
+
+
+def test_a_sweep_of_several_methods_is_compared_with_one_of_a_single_method_by_method(tmp_path):
+    both = swept(tmp_path, "both", (0,), 0.001, methods=(method("magnitude"), method("lamp")))
+    found = compare([side_of(both), side_of(swept(tmp_path, "one", (0,), 0.002, methods=(method("lamp"),)))])
+    assert [str(line.key) for line in found.lines[:2]] == ["dense", "ticket lamp, 50 %, from 0"]
+    third = swept(tmp_path, "third", (0,), 0.0, methods=(method("magnitude"), method("lamp")))
+    drawn = comparison._figure(compare([side_of(both), side_of(third)])).to_dict()
+    assert {point["side"] for point in drawn["data"]["values"]} == {
+        "both magnitude", "both lamp", "third magnitude", "third lamp",
+    }  # fmt: skip
 
 
 def test_without_a_common_seed_the_means_are_compared_as_welch_does(tmp_path):

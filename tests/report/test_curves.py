@@ -103,8 +103,8 @@ def test_controls_are_dashed_and_tickets_are_not():
 def test_the_curves_have_the_dense_network_across_when_it_is_known():
     points = averaged([row(), row(seed=1)], {})
     with_dense, without = (curves(points, dense, "title").to_dict() for dense in ([0.7, 0.8], []))
-    assert (len(with_dense["layer"]), len(without["layer"])) == (3, 1)
-    (value,) = with_dense["layer"][1]["data"]["values"]
+    assert (len(with_dense["layer"]), len(without["layer"])) == (4, 2)
+    (value,) = with_dense["layer"][2]["data"]["values"]
     assert value["accuracy"] == pytest.approx(75.0)
 
 
@@ -123,6 +123,21 @@ def test_a_control_far_below_does_not_press_the_tickets_together():
     assert [(one["accuracy"], one["measured"]) for one in marks["data"]["values"]] == [(72.0, 10.0), (72.0, 60.0)]
     lower = curves(averaged([*tickets, *low], {}), [0.7], "title").to_dict()  # the dense network stays in sight
     assert lower["layer"][0]["encoding"]["y"]["scale"]["domainMin"] == 48.0
+
+
+def test_markers_on_an_edge_of_the_figure_are_whole():
+    """At 10 % and 100 % the axis ends; what lies below the frame is left out by its data, not cut off."""
+    dense = dict.fromkeys(range(3), 0.95)
+    tickets = [row(seed=i, density=left, quantile=1 - left, top1=0.9 + i / 1000) for i in (0, 1) for left in (1.0, 0.1)]
+    low = [row("random", 0.1, density=0.1, quantile=0.9), row("random", 0.85, density=1.0, quantile=0.0)]
+    for rows, bottom in ((tickets, None), ([*tickets, *low], 85.0)):
+        layers = curves(averaged(rows, dense), [*dense.values()], "").to_dict()["layer"]
+        found = {kind: [one for one in layers if one["mark"]["type"] == kind] for kind in ("point", "circle", "rule")}
+        assert all(found.values()) and not any("clip" in one["mark"] for of in found.values() for one in of)
+        assert not any(one["mark"].get("point") for one in layers)  # which would take the clip of its line
+        inside = [one for one in (*found["point"], *found["circle"]) if one["mark"].get("shape") != "triangle-down"]
+        for one in inside if bottom else ():
+            assert one["transform"][0] == {"filter": f"datum.accuracy >= {bottom}"}
 
 
 def test_a_point_that_lacks_seeds_is_white_inside():

@@ -196,6 +196,36 @@ def test_a_dense_network_near_chance_is_warned_of(unfinished):
     )
 
 
+def test_chance_is_the_share_of_the_largest_class_where_test_images_were_evaluated(unfinished):
+    synthetic.write_snapshot(unfinished, synthetic.network().initial(0), None)
+    synthetic.finish(unfinished, "dense-seed0", 0.62)
+    assert not findings(unfinished).near_chance, "a tenth of the images each, as far as is known"
+    counts = [60, 5, 5, 5, 5, 4, 4, 4, 4, 4]
+    store.write_json(
+        unfinished.folder_of("dense-seed0") / "evaluation.json",
+        {"per_class": {str(i): 1.0 for i in range(10)}, "confusion": [[n, *[0] * 9] for n in counts]},
+    )
+    assert findings(unfinished).near_chance.endswith(
+        " 62.00 % on test images, 60.00 % by always answering the largest of 10 classes. Train it first."
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "said"),
+    [
+        ("shards", "/data/imagenet/shards", "on imagenet,"),
+        ("shards", "shards", "on own images,"),
+        ("folder", "../folder/", "on own images,"),
+        ("folder", "/data/pets", "on pets,"),
+        ("folder", "", "on own images,"),
+        ("cifar10", "/data/cifar10", "on CIFAR-10,"),
+    ],
+)
+def test_the_question_names_the_images_and_not_how_they_are_stored(home, source, path, said):
+    data = replace(home.experiment.data, name=source, path=path)
+    assert said in page._question(Home(home.root, replace(home.experiment, data=data)))
+
+
 @pytest.mark.parametrize(
     ("one", "said"),
     [

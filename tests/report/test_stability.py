@@ -2,7 +2,7 @@
 
 from sweep.experiment import Recipe
 from sweep.graph.results import Row
-from sweep.report.stability import instabilities
+from sweep.report.rewinding import instabilities
 from sweep.report.words import lead
 
 
