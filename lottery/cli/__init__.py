@@ -26,7 +26,6 @@ from lottery.cli import (
     export,
     masks,
     plan,
-    profile,
     record,
     run,
     schema,
@@ -63,7 +62,7 @@ COMMANDS: dict[Group, dict[str, Any]] = {
     OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export,
           "compare": compare.compare_},
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
-             "profile": profile.profile, "schema": schema.schema},
+             "profile": bench.profile, "schema": schema.schema},
 }  # fmt: skip
 bench.app.command(export.inference)
 for group, commands in COMMANDS.items():

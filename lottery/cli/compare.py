@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +9,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from lottery.cli import completion
-from lottery.cli.find import RESULTS, Json, Results, read_home
+from lottery.cli.find import RESULTS, Json, Results, print_json, read_home
 from sweep import progress
 from sweep.errors import Refused
 from sweep.progress import console
@@ -28,7 +26,7 @@ def compare_(
     out: Annotated[Path, Parameter(help="Folder for comparison.html")] = Path("comparison"),
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Compare sweeps, or single trainings: settings that differ, accuracies at equal density, paired by seed.
 
     Example: lottery compare dry_run dry_run_lamp
@@ -39,8 +37,7 @@ def compare_(
     if len(set(found.names)) < len(found.names):
         raise Refused(f"compare: received {', '.join(found.names)}; expected each of them once")
     if json_:
-        print(json.dumps(asdict(found), indent=1))
-        return 0
+        return print_json(found)
     settings = Table("settings that differ", *found.names)
     for field, values in found.settings.items():
         settings.add_row(field, *values)
@@ -55,7 +52,6 @@ def compare_(
     else:
         console.print("They have no density and rewind point in common.")
     console.print(f"page: {write_comparison(found, out)}")
-    return 0
 
 
 def _side(word: str, results: Path) -> Side:

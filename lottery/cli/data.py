@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from lottery.cli.find import Json
+from lottery.cli.find import Json, print_json
 from slurm import launch, sbatch
 from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -194,8 +193,8 @@ def inspect(
     if sheet and not broken:
         contact_sheet(records_of(made, "train"), sheet)
     if json_:
-        print(json.dumps({"format": made.format, "size": made.size, "splits": rows,
-                          "broken": [[str(path), what] for path, what in broken]}, indent=1))  # fmt: skip
+        print_json({"format": made.format, "size": made.size, "splits": rows,
+                    "broken": [[str(path), what] for path, what in broken]})  # fmt: skip
         return 1 if broken else 0
     names = [name for name in rows[0] if name != "per class"]
     table = Table(*names, title=f"{made.root}: {made.format}, {made.size} px, {len(made.classes)} classes")

@@ -19,7 +19,7 @@ def record(
     to: Annotated[Path, Parameter(help="Folder to write to, or to update; it can hold several experiments")],
     weights: Annotated[bool, Parameter(help="Also final weights, so that others can evaluate and export")] = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Write a sweep for a repository or a paper: results, epochs, masks, the page with its tables and figures.
 
     A sweep can be continued from it: if weights are needed, their training is done again and must give the same result.
@@ -34,4 +34,3 @@ def record(
         f"{found.trainings} trainings and {found.masks} masks, the weights of {found.weights or 'none'}, "
         f"{found.bytes / 1e6:.1f} MB, in {to}; the page: {page}"
     )
-    return 0

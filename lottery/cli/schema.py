@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from lottery.cli.find import print_json
+from sweep.experiment import reading
 
 
 def schema() -> None:
@@ -10,6 +11,4 @@ def schema() -> None:
 
     Example: lottery schema > schema.json, and in a file's first line # yaml-language-server: $schema=schema.json
     """
-    from sweep.experiment import reading
-
-    print(json.dumps(reading.schema(), indent=1))
+    print_json(reading.schema())

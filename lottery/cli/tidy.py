@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, Json, Results
+from lottery.cli.find import RESULTS, Json, Results, print_json
 from sweep import files, progress
 from sweep.errors import Refused
 from sweep.experiment import END
@@ -41,7 +40,7 @@ def tidy(
     delete: Annotated[bool, Parameter(help="Delete what is listed")] = False,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """List trainings and masks that no experiment asks for; with --replaced, those from a run since replaced.
 
     Example: lottery tidy --results results
@@ -50,7 +49,7 @@ def tidy(
         raise Refused(f"{results}: no such folder; expected the folder that holds the results of all experiments")
     found = [one for one in left_over(results) if replaced == (one.why != UNASKED)]
     if json_:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print_json(found)
     else:
         table = Table("left over", "why", "size")
         for one in found:
@@ -67,7 +66,6 @@ def tidy(
             console.print(f"deleted: {len(found) - len(kept)}")
         if kept:
             raise Refused(f"not deleted: {'; '.join(kept)}")
-    return 0
 
 
 def _delete(path: Path) -> str:

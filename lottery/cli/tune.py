@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
+from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find, print_json
 from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.data import refuse_absent
 from sweep.errors import Busy, Refused, command
@@ -51,11 +50,13 @@ def tune(
     if not show:
         tuning.create(made)
         if on == "slurm":
-            return _submit(made)
+            _submit(made)
+            return 0
         if index is not None:
             return _train_one(made, index, devices)
         _train_all(made, devices)
-    return _tell(made, json_)
+    _tell(made, json_)
+    return 0
 
 
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:
@@ -101,7 +102,7 @@ def _attempt(made: Tuning, trial: Trial, devices: int, restarts: int | None = No
     return 2 if failure and failure.refused else 0
 
 
-def _submit(made: Tuning) -> int:
+def _submit(made: Tuning) -> None:
     """Submit every trial that is neither done nor in the queue, as one job array."""
     home = Home(made.root, made.experiment)
     with arrays.alone(home):
@@ -117,7 +118,6 @@ def _submit(made: Tuning) -> int:
             jobs.put_on_record(home, job, number)
     console.print(f"job {number}: {len(wanted)} trials" if wanted else "all trials are done or in the queue")
     console.print(f"what became of them: {command('tune', made.root, '--show')}")
-    return 0
 
 
 def _queued(home: Home) -> set[int]:
@@ -130,11 +130,10 @@ def _queued(home: Home) -> set[int]:
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
 
 
-def _tell(made: Tuning, as_json: bool) -> int:
+def _tell(made: Tuning, as_json: bool) -> None:
     found = made.outcomes()
     if as_json:
-        print(json.dumps([dataclasses.asdict(one) | {"folder": str(one.folder)} for one in found], indent=1))
-        return 0
+        return print_json([asdict(one) | {"folder": str(one.folder)} for one in found])
     table = Table("trial", "state", made.search.metric, "results")
     for one in found:
         value = "" if one.value is None else f"{one.value:.4f}"
@@ -142,4 +141,3 @@ def _tell(made: Tuning, as_json: bool) -> int:
     show_table(table)
     if found and found[0].value is not None:
         console.print(f"best: {' '.join(found[0].trial)}\nsweep it: {command('sweep', found[0].folder)}")
-    return 0
