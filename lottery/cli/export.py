@@ -13,11 +13,8 @@ from rich.table import Table
 from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
 from sweep import progress
-from sweep.bench.inference import measured
 from sweep.data import open_dataset
 from sweep.errors import Refused, command
-from sweep.export import formats
-from sweep.export.subject import Wanted, subject_of
 from sweep.graph.home import Home
 from sweep.graph.results import collect
 from sweep.graph.training import Line, Training
@@ -69,6 +66,7 @@ def evaluate(
     """
     from sweep.devices import prepare
     from sweep.export import evaluate as evaluation
+    from sweep.export import formats
 
     file = Path(experiment) if formats.is_exported(Path(experiment)) else None
     facts = formats.facts_in(file) if file else {}
@@ -118,7 +116,9 @@ def export(
 
     Example: lottery export dry_run --to ticket.keras
     """
+    from sweep.export import formats
     from sweep.export.evaluate import in_memory
+    from sweep.export.subject import Wanted, subject_of
 
     formats.format_of(to, precision)  # may raise Refused, so before anything is loaded
     home, training = chosen(experiment, words, results)
@@ -145,7 +145,9 @@ def inference(
 
     Example: lottery bench inference dry_run
     """
+    from sweep.bench.inference import measured
     from sweep.export.evaluate import in_memory
+    from sweep.export.subject import subject_of
 
     if rounds < 1:
         raise Refused(f"--rounds {rounds}: expected 1 or more")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lottery.cli.find import print_json
-from sweep.experiment import reading
 
 
 def schema() -> None:
@@ -11,4 +10,6 @@ def schema() -> None:
 
     Example: lottery schema > schema.json, and in a file's first line # yaml-language-server: $schema=schema.json
     """
+    from sweep.experiment import reading
+
     print_json(reading.schema())
