@@ -75,25 +75,17 @@ def world() -> Iterator[Executor | None]:
             "--on mpi: this MPI world has one rank; expected mpiexec -n N or srun -n N with N of 2 or more "
             "(rank 0 hands out, N - 1 train; with srun --mpi must name the kind that MPI was built for, such as pmi2)"
         )
-    _take_share()
-    ranks: Any  # an Executor on rank 0, None elsewhere
-    with MPICommExecutor(MPI.COMM_WORLD, root=0) as ranks:
-        yield ranks
-
-
-def _take_share() -> None:
-    """Give every training rank one GPU and its share of the node's cores, before TensorFlow sees them."""
-    from mpi4py import MPI
-
     rank = MPI.COMM_WORLD.rank
     here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).allgather(rank)
     training = [each for each in here if each != 0]  # rank 0 only hands out tasks
-    if rank == 0:
-        return
-    share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
-    if share is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = share
-    os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
+    if rank != 0:  # one GPU and a share of the node's cores, before TensorFlow sees them
+        share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
+        if share is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = share
+        os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
+    ranks: Any  # an Executor on rank 0, None elsewhere
+    with MPICommExecutor(MPI.COMM_WORLD, root=0) as ranks:
+        yield ranks
 
 
 def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, str, float]:

@@ -118,15 +118,11 @@ def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) ->
         console.print("nothing to submit: all shards are there")
         return 0
     folder = made.root.resolve()
-    (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
     making, telling = sbatch.preparing(cluster, folder, words, parts, strict)
-    for job in (making, telling):
-        write_text(folder / "slurm" / f"{job.name}.sh", job.text)
+    sbatch.write_scripts(folder, (making, telling))
     first = launch.submit(making, folder)
     last = launch.submit(telling, folder, sbatch.clause([("afterany", [first])]))
-    console.print(
-        f"job {first}: {parts} parts\njob {last}: what came of it, in {folder / 'slurm' / 'logs' / 'summary.out'}"
-    )
+    console.print(f"job {first}: {parts} parts\njob {last}: what came of it, in {telling.log}")
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.filesize import pick_unit_and_suffix
 from rich.table import Table
 
 from lottery.cli.find import RESULTS, Json, Results, print_json
@@ -135,8 +136,5 @@ def _size(count: int) -> str:
     >>> _size(512), _size(1_300_000)
     ('512 B', '1.3 MB')
     """
-    units = ("B", "kB", "MB", "GB", "TB")
-    value, unit = float(count), 0
-    while value >= 1000 and unit < len(units) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {units[unit]}" if unit == 0 else f"{value:.1f} {units[unit]}"
+    unit, name = pick_unit_and_suffix(count, ["B", "kB", "MB", "GB", "TB"], 1000)
+    return f"{count} {name}" if unit == 1 else f"{count / unit:.1f} {name}"

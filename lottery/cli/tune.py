@@ -13,6 +13,7 @@ from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Ov
 from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.data import refuse_absent
 from sweep.errors import Busy, Refused, command
+from sweep.graph import claim
 from sweep.graph.home import Home, open_home
 from sweep.progress import console
 from sweep.progress import show as show_table
@@ -52,8 +53,10 @@ def tune(
         if on == "slurm":
             _submit(made)
             return 0
-        if index is not None:
-            return _train_one(made, index, devices)
+        if index is not None:  # an element of a job array
+            if not 0 <= index < made.search.count:
+                raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
+            return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
         _train_all(made, devices)
     _tell(made, json_)
     return 0
@@ -68,13 +71,6 @@ def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, r
     for trial in made.planned or [search.chosen(made.search, found, {})]:
         find(experiment, (*overrides, *trial), results)
     return made
-
-
-def _train_one(made: Tuning, index: int, devices: int) -> int:
-    """Train one trial, as an element of a job array."""
-    if not 0 <= index < made.search.count:
-        raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
-    return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
 
 
 def _train_all(made: Tuning, devices: int) -> None:
@@ -113,7 +109,7 @@ def _submit(made: Tuning) -> None:
             job = sbatch.tuning(made.experiment, made.root.resolve(), wanted)
             sbatch.write_scripts(made.root, [job])
             for trial in filter(None, map(known.get, wanted)):  # queued ones write their claims themselves
-                made.forgive(trial)
+                claim.forgive(made.dense(trial))
             number = launch.submit(job, made.root.resolve())
             jobs.put_on_record(home, job, number)
     console.print(f"job {number}: {len(wanted)} trials" if wanted else "all trials are done or in the queue")

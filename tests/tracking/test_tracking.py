@@ -138,7 +138,7 @@ def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
         assert_mirrors(found[tracking.id_of(home.folder_of(task))], home.folder_of(task))
 
 
-def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
+def train(tracker: tracking.Run, folder: Path, *epochs: int) -> None:
     for epoch in epochs:
         store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
         tracker.epoch()
@@ -283,5 +283,6 @@ def test_sync_without_offline_runs_says_so(tmp_path):
 
 def test_weights_that_cannot_be_logged_do_not_fail_the_dense_run(tmp_path, capsys):
     home = Home(tmp_path / "small", synthetic.experiment())
-    tracking.track_weights(home, home.training("dense-seed0"), object.__new__(tracking.Run))  # it has left no snapshot
+    tracker = tracking.Run(object(), tmp_path, live=False, last=1)
+    tracking.track_weights(home, home.training("dense-seed0"), tracker)  # it has left no snapshot
     assert "wandb: the weights were not logged: Refused: " in capsys.readouterr().out
