@@ -55,6 +55,8 @@ class Run:
 
     def close(self, failed: bool) -> None:
         self._catch_up(self.last)
+        if self.extra and self.mirrored < self.last:  # recipe.stop_at has ended it before
+            self.run.log({"epoch": self.mirrored} | self.extra)
         result = self.folder / "result.json"
         if result.exists():
             self.run.summary.update(_flat({k: v for k, v in files.read_json(result).items() if k != "runs"}))

@@ -13,6 +13,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,17 @@ def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     (run,) = read_back(tmp_path / "small").values()
     assert run["fragments"] == 2
     assert_mirrors(run, folder)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_what_is_logged_of_the_weights_comes_also_where_stop_at_ends_the_training_early(live, tmp_path):
+    rows: list[dict[str, Any]] = []
+    run = SimpleNamespace(log=rows.append, summary={}, finish=lambda exit_code: None)
+    tracker = tracking.Run(run, tmp_path, live, last=4)
+    train(tracker, tmp_path, 1, 2)
+    tracker.extra = {"prunable weights": "a histogram"}
+    tracker.close(failed=False)
+    assert [row["epoch"] for row in rows] == [1, 2, 2] and rows[2] == {"epoch": 2} | tracker.extra
 
 
 def test_the_load_of_the_machine_is_tracked_with_the_training(tmp_path, monkeypatch):
