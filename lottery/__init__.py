@@ -3,8 +3,6 @@
 It imports models, sweep and slurm; none of them imports it.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 Files say what is done, SLURM says what waits or runs. So submitting again submits only what is neither.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -4,8 +4,6 @@ An experiment's jobs are those it has submitted, also for an earlier plan, those
 scripts submitted by hand. If another experiment with jobs in the queue needs a training too, it is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 

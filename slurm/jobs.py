@@ -3,8 +3,6 @@
 All experiments share it: a training that another experiment has submitted is waited for, not submitted again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from contextlib import suppress

@@ -9,8 +9,6 @@ themselves, are replaced inside the call; the end is SystemExit, so that no resu
 status of its work.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

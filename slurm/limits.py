@@ -4,8 +4,6 @@ SLURM keeps such limits in four places: the user's association with an account, 
 users together), the QOS of the job, and the QOS of its partition.
 """
 
-from __future__ import annotations
-
 import getpass
 from collections.abc import Sequence
 

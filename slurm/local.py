@@ -5,8 +5,6 @@ continues. On a machine with GPUs every worker has its own, or shares one if the
 of them share it under MPS, which is faster if one training leaves much of a GPU idle.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

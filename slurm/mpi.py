@@ -4,8 +4,6 @@ A task is sent as data, the results folder and its name, and a Failure or None c
 that dies loses its running task and nothing that was finished.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 second of n trainings together, and the seconds before a training begins.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

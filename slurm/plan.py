@@ -1,7 +1,5 @@
 """The plan of a sweep: its trainings in the order they are started, what is done, and predicted times."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from slurm import sbatch

@@ -3,8 +3,6 @@
 Quick checks take moments and are run by `sweep --on slurm` too; the others read data or ask SLURM to run a job.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

@@ -1,7 +1,5 @@
 """The answers of SLURM's programs as data, one query for all jobs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The prediction whether a GPU's cores read images from disk as fast as the GPU trains on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sweep.data import place_of

@@ -6,8 +6,6 @@ training gets `TURNS` more chances; one that was never submitted, because the qu
 needed.
 """
 
-from __future__ import annotations
-
 import time
 
 from slurm import arrays, jobs, queue

@@ -6,8 +6,6 @@ first two, the report at the end. `lottery plan` shows, `lottery sbatch` writes 
 trainings by name, so that queued jobs keep their meaning when the experiment grows.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

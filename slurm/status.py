@@ -1,7 +1,5 @@
 """The state of every task of a sweep, from its files and, if it was submitted, from SLURM."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

@@ -13,8 +13,6 @@ It is the batch process of every job, whether submitted by submitit or as a plai
 job that is being cancelled stays cancelled, and SLURM itself requeues a pre-empted one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ Exit status: 0 = done, 1 = some training failed or was skipped, 2 = invalid inpu
 the reader of its output has closed the pipe.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

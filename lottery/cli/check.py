@@ -1,7 +1,5 @@
 """The command `lottery check`: whether an experiment can run here or on the cluster."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from cyclopts import Parameter

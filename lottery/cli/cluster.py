@@ -1,7 +1,5 @@
 """Commands for a sweep on a cluster: scripts, retry, cancel, logs."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The command `lottery compare`: sweeps or trainings side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

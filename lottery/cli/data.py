@@ -1,7 +1,5 @@
 """The commands `lottery data …`: images prepared for training."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

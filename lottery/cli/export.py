@@ -1,7 +1,5 @@
 """The commands best, evaluate and export, which take a ticket out of a sweep, and bench inference."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arguments and options that several commands share."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

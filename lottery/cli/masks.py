@@ -1,7 +1,5 @@
 """The command `lottery masks`: makes the masks of an experiment, shows what each keeps, compares them."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import asdict

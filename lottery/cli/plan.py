@@ -1,7 +1,5 @@
 """The command `lottery plan`: trainings of a sweep, which are done, predicted times, job scripts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The command `lottery record`: a sweep in a few files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The commands that train: dry-run, train, sweep."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Annotated

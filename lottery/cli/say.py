@@ -1,7 +1,5 @@
 """Messages that several commands print."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Mapping

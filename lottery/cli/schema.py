@@ -1,7 +1,5 @@
 """The command `lottery schema`: the JSON Schema of experiment files, for editors and checkers."""
 
-from __future__ import annotations
-
 from lottery.cli.find import print_json
 
 

@@ -1,7 +1,5 @@
 """The commands status and report. Neither loads TensorFlow."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from datetime import datetime, timedelta

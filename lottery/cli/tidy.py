@@ -1,7 +1,5 @@
 """The command `lottery tidy`: unreferenced trainings and masks, or those that came from a replaced run."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass

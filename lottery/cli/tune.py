@@ -1,7 +1,5 @@
 """The command `lottery tune`: a search for a better dense recipe."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """The commands `lottery wandb …`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The command `lottery weights`: statistics and a histogram of the weights of any training at any point."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Online, each is made once and updated later; a file in the report's folder has i
 holds its definition, as wandb's client would send it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ are logged at the end of each session, and `wandb.json` beside the metrics says 
 server: if none can be reached, or the key is wrong, it continues offline.
 """
 
-from __future__ import annotations
-
 import hashlib
 import netrc
 import os

@@ -5,8 +5,6 @@ The trials of `grid` and `random` are a function of the file and the experiment,
 given as overrides of the one that is tuned.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

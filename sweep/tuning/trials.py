@@ -4,8 +4,6 @@ A folder `tune-NAME-HASH` holds the experiment that is tuned, the search and, fo
 trial itself is an ordinary dense run in the pool: sweeps can start from it, and two processes never train it at once.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
