@@ -9,8 +9,6 @@ sweep.results()
 sweep.charts()["accuracy"]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -111,7 +109,7 @@ class Sweep:
         """Return the figures of the report that finished trainings allow, as Altair charts by name."""
         return charts(self.home, collect(self.home), self.experiment.name)
 
-    def best(self, margin: float = MARGIN) -> Ticket:
+    def best(self, margin: float = MARGIN) -> "Ticket":
         """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse."""
         rows = collect(self.home)
         return Ticket(self.home, best(rows, verdicts(rows, margin), margin))

@@ -1,7 +1,5 @@
 """The interface of all backends, and the order in which they start trainings."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -103,7 +101,7 @@ class Ready:
             console.print(f"[{self.total - len(self.waiting)}/{self.total}] {task} {said}")
 
     @contextmanager
-    def watched(self) -> Iterator[Course]:
+    def watched(self) -> Iterator["Course"]:
         """Yield the progress display of the whole sweep."""
         label = f"{self.total} trainings of {self.home.experiment.name}"
         with Work(label, max(self.epochs, 1), quiet=self.quiet) as work:

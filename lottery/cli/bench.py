@@ -1,7 +1,5 @@
 """The commands `lottery bench …` and `lottery profile`: the speed of this machine, and where a step spends its time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -290,7 +288,7 @@ def synthetic(
     return experiment
 
 
-def _table(found: Sequence[Timing]) -> Table:
+def _table(found: Sequence["Timing"]) -> Table:
     one = found[0]
     table = Table(
         "model", "px", "type", "batch", "step", "first s", "ms/step", "images/s", "s/epoch", "GPU %", "GiB", "roof %",

@@ -1,4 +1,4 @@
-"""The command `lottery check`: whether an experiment can run here or on the cluster."""
+"""The commands check and schema: whether an experiment can run here or on the cluster, and what its file may say."""
 
 from typing import Annotated, Literal
 
@@ -7,8 +7,7 @@ from rich.table import Table
 
 from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from slurm import preflight
-from sweep import progress
-from sweep.progress import console
+from sweep.progress import console, show
 
 
 def check(
@@ -32,6 +31,16 @@ def check(
         table = Table("", "", "found", "what to do")
         for one in found:
             table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "FAIL"}[one.state], one.found, one.remedy)
-        progress.show(table)
+        show(table)
         console.print("check failed" if wrong else "all checks passed")
     return 2 if wrong else 0
+
+
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of experiment files, with which an editor completes and checks keys.
+
+    Example: lottery schema > schema.json, and in a file's first line # yaml-language-server: $schema=schema.json
+    """
+    from sweep.experiment import reading
+
+    print_json(reading.schema())

@@ -8,9 +8,8 @@ from rich.table import Table
 
 from lottery.cli import completion
 from lottery.cli.find import RESULTS, Json, Results, print_json, read_home
-from sweep import progress
 from sweep.errors import Refused
-from sweep.progress import console
+from sweep.progress import console, show
 from sweep.report.comparison import Side, compare, side_of, side_of_training, table, write_comparison
 
 Sides = Annotated[
@@ -40,12 +39,12 @@ def compare_(
     for field, values in found.settings.items():
         settings.add_row(field, *values)
     if found.settings:
-        progress.show(settings)
+        show(settings)
     if rows := table(found):
         lines = Table(*rows[0])
         for row in rows:
             lines.add_row(*row.values())
-        progress.show(lines)
+        show(lines)
         console.print("Means over seeds; differences in percentage points, 95 % intervals.")
     else:
         console.print("They have no density and rewind point in common.")

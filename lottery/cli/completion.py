@@ -1,15 +1,11 @@
 """Shell completion: the experiments that exist, and the trainings of the experiment already typed."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cyclopts.completion import CompletionContext
 
 from sweep.errors import Refused
 from sweep.work.find import read_home, shipped
-
-if TYPE_CHECKING:
-    from cyclopts.completion import CompletionContext
 
 
 def experiments(context: CompletionContext) -> list[str]:

@@ -10,14 +10,13 @@ from rich.table import Table
 
 from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
-from sweep import progress
 from sweep.data import open_dataset
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
 from sweep.graph.results import collect
 from sweep.graph.training import Line, Training
 from sweep.hardware import hardware
-from sweep.progress import console
+from sweep.progress import console, show
 from sweep.report.best import Best
 from sweep.report.best import best as best_of
 from sweep.report.figures import confusion_figure, save
@@ -96,7 +95,7 @@ def evaluate(
         other = f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.max() else ""
         share = described["per_class"][name]
         table.add_row(name, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
-    progress.show(table)
+    show(table)
     for path in [*([predictions] if predictions else []), *drawn]:
         console.print(f"written: {path}")
 
@@ -161,7 +160,7 @@ def inference(
         sparse = "not readable" if one.sparse_operators is None else str(one.sparse_operators)
         table.add_row(one.variant, str(one.threads), f"{one.milliseconds:.3f}", f"{one.spread:.3f}",
                       f"{one.bytes / 1e6:.2f}", f"{one.memory / 1e6:.1f}", sparse)  # fmt: skip
-    progress.show(table)
+    show(table)
 
 
 def _best(home: Home) -> Best:

@@ -1,4 +1,4 @@
-"""The command `lottery tidy`: unreferenced trainings and masks, or those that came from a replaced run."""
+"""The commands record and tidy: a sweep in a few files; what no experiment asks for, or came from a replaced run."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.filesize import pick_unit_and_suffix
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, Json, Results, print_json
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from sweep import files, progress
 from sweep.errors import Refused
 from sweep.experiment import END
@@ -18,9 +18,11 @@ from sweep.experiment import file as experiment_file
 from sweep.graph import claim
 from sweep.graph.home import descriptions
 from sweep.graph.plan import graph_of
+from sweep.graph.record import record as write_record
 from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Task
 from sweep.progress import console
+from sweep.report import write_report
 
 UNASKED = "no experiment asks for it"
 
@@ -31,6 +33,29 @@ class Left:
     path: str
     bytes: int
     why: str
+
+
+def record(
+    experiment: ExperimentName,
+    *overrides: Override,
+    to: Annotated[Path, Parameter(help="Folder to write to, or to update; it can hold several experiments")],
+    weights: Annotated[bool, Parameter(help="Also final weights, so that others can evaluate and export")] = False,
+    results: Results = RESULTS,
+) -> None:
+    """Write a sweep for a repository or a paper: results, epochs, masks, the page with its tables and figures.
+
+    A sweep can be continued from it: if weights are needed, their training is done again and must give the same result.
+
+    Example: lottery record dry_run --to record
+    """
+    home = read_home(experiment, overrides, results)
+    found = write_record(home, to, weights)
+    there = read_home(str(to / home.root.name), (), to)
+    page, *_ = write_report(there)
+    console.print(
+        f"{found.trainings} trainings and {found.masks} masks, the weights of {found.weights or 'none'}, "
+        f"{found.bytes / 1e6:.1f} MB, in {to}; the page: {page}"
+    )
 
 
 def tidy(

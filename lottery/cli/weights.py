@@ -8,12 +8,11 @@ from rich.table import Table
 
 from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
-from sweep import progress
 from sweep.errors import Refused
 from sweep.experiment import point
 from sweep.graph.mask_file import weights_at
 from sweep.graph.weights import weight_statistics
-from sweep.progress import console
+from sweep.progress import console, show
 from sweep.pruning.statistics import QUANTILES, histogram
 from sweep.report.figures import save, weight_figure
 
@@ -52,14 +51,14 @@ def weights(
     table = Table(f"{training.slug} at {where}", *whole)
     for key in found["all"]:
         table.add_row(key, *(_number(found[name][key]) for name in whole))
-    progress.show(table)
+    show(table)
     if layers:
         wanted = [key for key in ("count", "zeros", "mean", "q0.6", "q0.9", "q0.99", "max") if key in found["all"]]
         table = Table("kernel, |w|", *wanted)
         for name, values in found.items():
             if name.startswith("|") and name not in whole:
                 table.add_row(name.strip("|"), *(_number(values[key]) for key in wanted))
-        progress.show(table)
+        show(table)
     bins = histogram(weights_at(home, training, where)[1].kernels)
     title = f"{home.experiment.name}, {training.slug} at {where}"
     paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")

@@ -4,7 +4,6 @@ Online, each is made once and updated later; a file in the report's folder has i
 holds its definition, as wandb's client would send it.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def views() -> dict[str, list[Any]]:
 
 def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, str]:
     track, path = home.experiment.track, home.report / f"{name}.json"
-    before = json.loads(path.read_text()).get("url") if path.exists() else None
+    before = (files.read_json_if_there(path, {"url?": str}) or {}).get("url")
     if track.mode != "online" or hindrance():
         # what `save` would send; the library has no public way to get it without a server
         spec = make(track.entity or "entity")._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
