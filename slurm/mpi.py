@@ -44,11 +44,11 @@ class Mpi:
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
-                        task, (failure, busy, seconds) = under_way.pop(future), future.result()
-                        if busy:
-                            ready.again(task, busy)
-                        else:
-                            ready.end(task, failure, seconds)
+                        task = under_way.pop(future)
+                        try:
+                            ready.end(task, *future.result())
+                        except Busy as error:
+                            ready.again(task, str(error))
                     course.look(len(under_way))
                     if not under_way:
                         time.sleep(PAUSE_SECONDS)
@@ -86,14 +86,10 @@ def world() -> Iterator[Executor | None]:
         yield ranks
 
 
-def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, str, float]:
-    """Do a task on this rank; return its failure or None, why it is busy or "", and the seconds it took."""
+def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, float]:
+    """Do a task on this rank; return its failure or None, and the seconds it took."""
     began = time.monotonic()
-    try:
-        failure = _worker(root, experiment).attempt(task)
-    except Busy as error:
-        return None, str(error), 0.0
-    return failure, "", time.monotonic() - began
+    return _worker(root, experiment).attempt(task), time.monotonic() - began
 
 
 @cache
