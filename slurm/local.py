@@ -30,7 +30,6 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
-TAKEN = "taken"  # a worker's answer if another process has taken over its training
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,10 @@ class Local:
                     crew.hand_out(ready)
                     course.look(sum(bool(member.task) for member in crew.members))
                     for member, task, answer in crew.answers():
-                        if answer in (DIED, TAKEN) and stop.requested:  # it was stopped too and has saved itself
+                        taken = isinstance(answer, Superseded)
+                        if (answer == DIED or taken) and stop.requested:  # it was stopped too and has saved itself
                             continue
-                        if answer == TAKEN:
+                        if taken:
                             raise Superseded(f"{task}: begun again elsewhere; this process leaves it alone")
                         if answer == DIED:
                             crew.replace(member)
@@ -139,8 +139,8 @@ class _Crew:
             with suppress(ConnectionError):  # it died just now, which `answers` will see
                 member.pipe.send(task)
 
-    def answers(self) -> Iterator[tuple[_Member, str, Failure | Busy | str | None]]:
-        """Yield (member, task, answer) for tasks that ended; answers are a failure, None, Busy, DIED or TAKEN."""
+    def answers(self) -> Iterator[tuple[_Member, str, Failure | Busy | Superseded | str | None]]:
+        """Yield (member, task, answer) for tasks that ended; answers are a failure, None, Busy, Superseded or DIED."""
         busy = {member.pipe: member for member in self.members if member.task}
         for pipe in wait(list(busy), PAUSE_SECONDS):
             member = busy[pipe]  # type: ignore[index]  # only pipes are waited for
@@ -205,16 +205,12 @@ def _work(
         try:
             task = pipe.recv()
             try:
-                pipe.send(worker.attempt(task))
-            except Busy as error:
-                pipe.send(error)
-            except Superseded:
-                pipe.send(TAKEN)
-                return
-            except Interrupted:
-                return  # stopped; the training is saved
-        except (EOFError, ConnectionError, KeyboardInterrupt):
-            return  # nothing left to do, or the sweep was stopped
+                answer: Failure | Busy | Superseded | None = worker.attempt(task)
+            except (Busy, Superseded) as error:
+                answer = error
+            pipe.send(answer)
+        except (EOFError, ConnectionError, KeyboardInterrupt, Interrupted):
+            return  # nothing left to do, or the sweep was stopped and the training is saved
 
 
 def _end_with_parent() -> None:

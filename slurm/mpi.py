@@ -46,11 +46,11 @@ class Mpi:
                         under_way[self.ranks.submit(_perform, home.root.resolve(), home.experiment, task)] = task
                     ended, _ = wait(under_way, PAUSE_SECONDS if under_way else 0, FIRST_COMPLETED)
                     for future in ended:
-                        task, (failure, busy, seconds) = under_way.pop(future), future.result()
-                        if busy:
-                            ready.again(task, busy)
-                        else:
-                            ready.end(task, failure, seconds)
+                        task = under_way.pop(future)
+                        try:
+                            ready.end(task, *future.result())
+                        except Busy as error:
+                            ready.again(task, str(error))
                     course.look(len(under_way))
                     if not under_way:
                         time.sleep(PAUSE_SECONDS)
@@ -75,35 +75,23 @@ def world() -> Iterator[Executor | None]:
             "--on mpi: this MPI world has one rank; expected mpiexec -n N or srun -n N with N of 2 or more "
             "(rank 0 hands out, N - 1 train; with srun --mpi must name the kind that MPI was built for, such as pmi2)"
         )
-    _take_share()
+    rank = MPI.COMM_WORLD.rank
+    here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).allgather(rank)
+    training = [each for each in here if each != 0]  # rank 0 only hands out tasks
+    if rank != 0:  # one GPU and a share of the node's cores, before TensorFlow sees them
+        share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
+        if share is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = share
+        os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
     ranks: Any  # an Executor on rank 0, None elsewhere
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as ranks:
         yield ranks
 
 
-def _take_share() -> None:
-    """Give every training rank one GPU and its share of the node's cores, before TensorFlow sees them."""
-    from mpi4py import MPI
-
-    rank = MPI.COMM_WORLD.rank
-    here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).allgather(rank)
-    training = [each for each in here if each != 0]  # rank 0 only hands out tasks
-    if rank == 0:
-        return
-    share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
-    if share is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = share
-    os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
-
-
-def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, str, float]:
-    """Do a task on this rank; return its failure or None, why it is busy or "", and the seconds it took."""
+def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | None, float]:
+    """Do a task on this rank; return its failure or None, and the seconds it took."""
     began = time.monotonic()
-    try:
-        failure = _worker(root, experiment).attempt(task)
-    except Busy as error:
-        return None, str(error), 0.0
-    return failure, "", time.monotonic() - began
+    return _worker(root, experiment).attempt(task), time.monotonic() - began
 
 
 @cache

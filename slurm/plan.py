@@ -111,7 +111,7 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     guess = None if predicted else _estimate(home, sum(left.values()), at_a_time)
     images = images_tested(results_of(home)) or images_of(home.experiment, "test")
     shown = power(collect(home, costs=False), images=images)
-    fed = reading_of(home, cluster.cpus_per_gpu) if on == "slurm" else None
+    fed = reading_of(home) if on == "slurm" else None
     return Plan(str(home.root), bound, so_far, cost_of(home), rows, on, at_a_time, shown, guess, fed)
 
 

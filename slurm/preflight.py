@@ -189,7 +189,7 @@ def _data(home: Home) -> Found:
 
 def _reading(home: Home) -> Found:
     """Check that the cores requested with a GPU read its images fast enough."""
-    found = reading.reading_of(home, home.experiment.cluster.cpus_per_gpu)
+    found = reading.reading_of(home)
     if not found:
         return "images are trained from the GPU's memory, or the speed of this network is not on record"
     return ("warning", str(found), found.remedy) if found.wait > reading.ENOUGH else str(found)

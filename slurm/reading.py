@@ -46,22 +46,16 @@ class Reading:
         return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw){kept}"
 
 
-def reading_of(home: Home, cores: float) -> Reading | None:
+def reading_of(home: Home) -> Reading | None:
     """Return how fast a GPU's cores would read its images; None if nothing is read, or no speed is on record."""
-    experiment = home.experiment
-    form, rows = _form(experiment), [*measured(SHIPPED), *measured(home.pool)]
-    alike = alike_in(rows, experiment) if form else []
-    prepared, resident = _prepared(experiment), experiment.data.resident
-    pixels = sum(prepared.images.values()) * prepared.size**2 * 3 if prepared and resident == "auto" else 0
-    return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware, pixels) if alike else None
-
-
-def _form(experiment: Experiment) -> str:
-    """Return the form of the training images on disk; "" if nothing is read from there, or they are not there yet."""
-    if experiment.data.resident == "on":
-        return ""
-    prepared = _prepared(experiment)
-    return f"{prepared.format} shards" if prepared else "class folders" if experiment.data.name == "folder" else ""
+    experiment, data, prepared = home.experiment, home.experiment.data, _prepared(home.experiment)
+    alike = alike_in([*measured(SHIPPED), *measured(home.pool)], experiment)
+    if data.resident == "on" or not alike or not (prepared or data.name == "folder"):
+        return None
+    form = f"{prepared.format} shards" if prepared else "class folders"
+    pixels = sum(prepared.images.values()) * prepared.size**2 * 3 if prepared and data.resident == "auto" else 0
+    cores = experiment.cluster.cpus_per_gpu
+    return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware, pixels)
 
 
 def images_of(experiment: Experiment, split: str = "train") -> int:

@@ -23,16 +23,15 @@ TRIES, PAUSE_SECONDS = 12, 300.0  # for a submission: a full queue empties, a co
 
 def rescue(home: Home, rest: bool = False) -> list[tuple[Job, str]]:
     """Submit lost tasks and, with `rest`, those never submitted; return the jobs with their ids."""
-    for left in reversed(range(TRIES)):
+    for _ in range(TRIES - 1):
         try:
             return _submitted(home, rest)
         except (Refused, queue.Silent) as error:
-            busy = isinstance(error, queue.Silent) or "a limit of yours" in str(error)
-            if not busy or not left:
+            if not isinstance(error, queue.Silent) and "a limit of yours" not in str(error):
                 raise
             console.print(f"{error}; tried again in {PAUSE_SECONDS:.0f} s")
             time.sleep(PAUSE_SECONDS)
-    raise AssertionError
+    return _submitted(home, rest)
 
 
 def _submitted(home: Home, rest: bool) -> list[tuple[Job, str]]:

@@ -81,9 +81,9 @@ def elements_in(script: str) -> tuple[tuple[str, ...], ...]:
 
 def write_scripts(folder: Path, jobs: Iterable[Job]) -> list[Path]:
     """Write the scripts and create the folder of their logs, without which SLURM fails silently; return the paths."""
-    logs_of(folder.parent).mkdir(parents=True, exist_ok=True)
     paths = []
     for job in jobs:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
         paths.append(folder / "slurm" / f"{job.name}.sh")
         write_text(paths[-1], job.text)
     return paths
@@ -167,16 +167,13 @@ def _waits(part: Sequence[Task], before: Sequence[Job], masks: bool) -> Waits:
     """
     needed = {need.name for training in part for need in training.needs}
     holding = [job for job in before if needed & set(job.tasks) and not (masks and job.part == "dense")]
-    if part[0].generation > 1 and len(holding) == 1 and _element_wise(part, holding[0]):
-        return (("aftercorr", holding[0].name),)
+    if part[0].generation > 1 and len(holding) == 1:
+        stage = holding[0]  # the one before
+        own = [tuple(need.name for need in one.needs if need.generation == one.generation - 1) for one in part]
+        if len(stage.tasks) == len(stage.elements) and own == list(stage.elements[: len(own)]):
+            return (("aftercorr", stage.name),)
     first = (("afterok", "masks"),) if part[0].generation == 1 else ()
     return (*first, *(("afterany", job.name) for job in holding))
-
-
-def _element_wise(part: Sequence[Task], before: Job) -> bool:
-    """Whether element i needs, of the stage before, only element i."""
-    own = [tuple(need.name for need in one.needs if need.generation == one.generation - 1) for one in part]
-    return len(before.tasks) == len(before.elements) and own == list(before.elements[: len(own)])
 
 
 def _single(experiment: Experiment, folder: Path, part: str, waits: Waits) -> Job:

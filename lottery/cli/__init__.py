@@ -17,25 +17,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
-from lottery.cli import (
-    bench,
-    check,
-    cluster,
-    compare,
-    data,
-    export,
-    masks,
-    plan,
-    profile,
-    record,
-    run,
-    schema,
-    show,
-    tidy,
-    tune,
-    wandb,
-    weights,
-)
+from lottery.cli import bench, check, cluster, compare, data, export, masks, plan, run, show, tidy, tune, wandb, weights
 from slurm.queue import Silent
 from sweep.errors import Interrupted, Refused
 from sweep.hardware import version_of
@@ -54,7 +36,7 @@ WORK, CLUSTER, OUT, BESIDE = (
 COMMANDS: dict[Group, dict[str, Any]] = {
     WORK: {
         "dry-run": run.dry_run, "plan": plan.plan, "check": check.check, "sweep": run.sweep, "status": show.status,
-        "report": show.report, "record": record.record, "train": run.train, "masks": masks.masks,
+        "report": show.report, "record": tidy.record, "train": run.train, "masks": masks.masks,
         "weights": weights.weights,
     },
     CLUSTER: {
@@ -63,7 +45,7 @@ COMMANDS: dict[Group, dict[str, Any]] = {
     OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export,
           "compare": compare.compare_},
     BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
-             "profile": profile.profile, "schema": schema.schema},
+             "profile": bench.profile, "schema": check.schema},
 }  # fmt: skip
 bench.app.command(export.inference)
 for group, commands in COMMANDS.items():

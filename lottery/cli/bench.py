@@ -1,9 +1,8 @@
-"""The commands `lottery bench …`: the speed of this machine."""
+"""The commands `lottery bench …` and `lottery profile`: the speed of this machine, and where a step spends its time."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find
+from lottery.cli.find import RESULTS, Devices, ExperimentName, Json, Override, Results, find, print_json
 from slurm import packing
 from sweep.bench.packing import pack
 from sweep.data import place_of, refuse_absent
+from sweep.data.prepared import DESCRIPTION
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment, Model, Recipe, check
 from sweep.experiment.file import changed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sweep.bench.step import Timing
 
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
+KERNELS = 10  # that the table of a profile shows
 NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
@@ -58,7 +59,7 @@ def step(
     steps: Steps = 5,
     devices: Devices = 0,
     json_: Json = False,
-) -> int:
+) -> None:
     """Measure the time of a training step on synthetic images, and its share of what the hardware allows.
 
     --model, --size, --batch and --precision take several values; every combination is measured.
@@ -83,8 +84,7 @@ def step(
             work.at(number * rounds)  # also if it ran out of memory
     every = [timing for case in found for timing in case]
     if json_:
-        print(json.dumps([asdict(timing) for timing in every], indent=1))
-        return 0
+        return print_json(every)
     show(_table(every))
     for masked, *others in found:
         for other in others:
@@ -93,7 +93,6 @@ def step(
                 ratio, what = (1 / ratio, "the mask") if what == "unmasked" else (ratio, what)
                 console.print(f"{masked.model}, {masked.size} px, {masked.precision}, batch {masked.batch}: {what} "
                               f"costs {100 * (ratio - 1):+.2f} % of a step")  # fmt: skip
-    return 0
 
 
 @app.command
@@ -110,7 +109,7 @@ def scaling(
     steps: Steps = 5,
     devices: Devices = 0,
     json_: Json = False,
-) -> int:
+) -> None:
     """Measure 1, 2, 4, … and all devices: efficiency, the share of summing gradients, the wait for data.
 
     If there are fewer devices, the first is split into logical ones: a test that it works, not of speed.
@@ -132,8 +131,7 @@ def scaling(
     links = {gigabits: {nodes: 1e3 * over_link(summed, nodes, gigabits) for nodes in NODES} for gigabits in link}
     if json_:
         rows = [{"hardware": hardware(), **asdict(row)} for row in found]
-        print(json.dumps(rows + [{"gigabits": one, "all_reduce_ms": times} for one, times in links.items()], indent=1))
-        return 0
+        return print_json(rows + [{"gigabits": one, "all_reduce_ms": times} for one, times in links.items()])
     table = Table(
         "devices", "batch", "ms/step", "images/s", "efficiency", "all-reduce ms", "of a step", "data wait",
         title=f"{model} {width:g}, {size} px, {precision}, {hardware()}, up to {where}",
@@ -148,7 +146,6 @@ def scaling(
     for gigabits, times in links.items():
         said = ", ".join(f"{ms:.3g} ms over {nodes} nodes ({1 + ms / step_ms:.2f} ×)" for nodes, ms in times.items())
         console.print(f"a link of {gigabits:g} Gb/s adds to a step, computed from {summed / 1e6:.1f} MB: {said}")
-    return 0
 
 
 @app.command(name="input")
@@ -161,13 +158,11 @@ def input_(
     cache: Annotated[str, Parameter(help="Folder of this node for decoded pictures, or off")] = "off",
     seconds: Annotated[float, Parameter(help="Duration of the measurement")] = 10.0,
     json_: Json = False,
-) -> int:
+) -> None:
     """Measure images per second from a data set, per core and on this node, and the cores that keep a GPU busy.
 
     Example: lottery bench input shards --rate 11000
     """
-    from sweep.data.prepared import DESCRIPTION
-
     kind: Literal["shards", "folder"] = "shards" if (Path(data) / DESCRIPTION).is_file() else "folder"
     source = Data(kind, path=data, cache=cache, image_size=size, flip=True)
     place_of(source)
@@ -178,8 +173,7 @@ def input_(
     with Work("reading", seconds, quiet=json_) as work:
         found = measure(source, prepare(), batch, seconds, rate, work)
     if json_:
-        print(json.dumps({"hardware": hardware(), **asdict(found)}, indent=1))
-        return 0
+        return print_json({"hardware": hardware(), **asdict(found)})
     console.print(
         f"{found.source} on {hardware()}: {found.images_per_second:.0f} images/s with {found.cores} cores, "
         f"{found.images_per_cpu_second:.0f} per core; a GPU that takes {rate:.0f}/s needs {found.cores_needed:.1f} "
@@ -187,7 +181,6 @@ def input_(
     )
     if found.busy < 0.7:
         console.print(f"the cores were busy {found.busy:.0%} of the time: reading is the limit here, not their number")
-    return 0
 
 
 @app.command(name="packing")
@@ -198,7 +191,7 @@ def packing_(
     seconds: Annotated[float, Parameter(help="Duration of each measurement")] = 10.0,
     results: Results = RESULTS,
     json_: Json = False,
-) -> int:
+) -> None:
     """Measure several trainings on one GPU at a time: images/s together, and tickets per GPU-hour.
 
     The results are kept in packing.json of the results folder, for cluster.trainings_per_gpu: auto.
@@ -228,11 +221,48 @@ def packing_(
             f"{row.start_seconds:.1f}", f"{alone:.1f}", str(many), f"{in_a_row:.1f}",
         )  # fmt: skip
     if json_:
-        print(json.dumps(found, indent=1))
-        return 0
+        return print_json(found)
     show(table)
     console.print(f"{path}: auto takes {packing.best(rows)} on a GPU")
-    return 0
+
+
+def profile(
+    experiment: ExperimentName,
+    *overrides: Override,
+    steps: Annotated[int, Parameter(help="Training steps in the trace")] = 5,
+    to: Annotated[Path, Parameter(help="Folder for the trace")] = Path("profile"),
+    devices: Devices = 0,
+    json_: Json = False,
+    results: Results = RESULTS,
+) -> None:
+    """Profile some training steps: the ten largest kernels, and a trace for TensorBoard and Perfetto.
+
+    Example: lottery profile dry_run model.name=resnet20
+    """
+    if steps < 1:
+        raise Refused(f"--steps {steps}: expected 1 or more")
+    asked, _ = find(experiment, overrides, results)
+    refuse_absent(asked.data)
+    from sweep.bench import profile as profiling
+    from sweep.bench.roofline import measured
+    from sweep.devices import prepare
+
+    where = prepare(devices)
+    to.mkdir(parents=True, exist_ok=True)
+    found = profiling.profile(asked, where, steps, measured(where, asked.recipe.precision), to)
+    if json_:
+        return print_json(found)
+    total = sum(kernel.milliseconds for kernel in found)
+    table = Table("kernel", "calls", "ms/step", "share", "GB/step", "of memory rate",
+                  title=f"{asked.model.name}, {where}: {total:.2f} ms of kernels per step")  # fmt: skip
+    for kernel in found[:KERNELS]:
+        moved = "–" if kernel.gigabytes is None else f"{kernel.gigabytes:.3g}"
+        rate = "–" if kernel.memory_share is None else f"{kernel.memory_share:.0%}"
+        table.add_row(
+            kernel.name[:60], f"{kernel.calls:g}", f"{kernel.milliseconds:.3f}", f"{kernel.share:.1%}", moved, rate
+        )
+    show(table)
+    console.print(f"trace: {to / profiling.TRACE} (ui.perfetto.dev, chrome://tracing); tensorboard --logdir {to}")
 
 
 def _refuse_none(expected: str, **options: float) -> None:

@@ -1,18 +1,15 @@
-"""The command `lottery check`: whether an experiment can run here or on the cluster."""
+"""The commands check and schema: whether an experiment can run here or on the cluster, and what its file may say."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from slurm import preflight
-from sweep import progress
-from sweep.progress import console
+from sweep.progress import console, show
 
 
 def check(
@@ -31,11 +28,21 @@ def check(
     found = list(preflight.look(home, on == "slurm"))
     wrong = [one for one in found if one.state == "wrong"]
     if json_:
-        print(json.dumps([asdict(one) for one in found], indent=1))
-        return 2 if wrong else 0
-    table = Table("", "", "found", "what to do")
-    for one in found:
-        table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "FAIL"}[one.state], one.found, one.remedy)
-    progress.show(table)
-    console.print("check failed" if wrong else "all checks passed")
+        print_json(found)
+    else:
+        table = Table("", "", "found", "what to do")
+        for one in found:
+            table.add_row(one.what, {"ok": "ok", "warning": "?", "wrong": "FAIL"}[one.state], one.found, one.remedy)
+        show(table)
+        console.print("check failed" if wrong else "all checks passed")
     return 2 if wrong else 0
+
+
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of experiment files, with which an editor completes and checks keys.
+
+    Example: lottery schema > schema.json, and in a file's first line # yaml-language-server: $schema=schema.json
+    """
+    from sweep.experiment import reading
+
+    print_json(reading.schema())

@@ -24,7 +24,7 @@ from sweep.work.fitting import fitting
 SHOWN = ("train_loss", "train_top1", "train_top5", "validation_top1", "learning_rate", "seconds")
 
 
-def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> int:
+def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results = RESULTS) -> None:
     """Write the job scripts of the whole sweep, to read, edit and submit by hand.
 
     Example: lottery sbatch experiments/cifar10_resnet20.yaml data.path=cifar-10-python.tar.gz
@@ -34,13 +34,11 @@ def sbatch_(experiment: ExperimentName, *overrides: Override, results: Results =
     chain = arrays.preview(described)  # may raise Refused, so before a folder is created
     home = open_home(experiment, overrides, results)
     if not chain:
-        console.print("nothing is missing")
-        return 0
+        return console.print("nothing is missing")
     for path in sbatch.write_scripts(home.root, chain):
         console.print(str(path))
     console.print("\nsubmit them, each waiting for the one before:")
     console.print(sbatch.commands(home.root, chain), soft_wrap=True)  # to be copied
-    return 0
 
 
 def supervise_(*command: Annotated[str, Parameter(help="What to run", allow_leading_hyphen=True)]) -> int:
@@ -58,13 +56,12 @@ def rescue_(
     *,
     rest: Annotated[bool, Parameter(help="Also tasks never submitted because the queue was full")] = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Submit again the tasks that were lost, not those cancelled; the last job of a sweep does so before the report.
 
     Example: lottery rescue cifar10_resnet20
     """
     arrays.tell(rescue(open_home(experiment, (), results), rest))
-    return 0
 
 
 def retry(
@@ -72,7 +69,7 @@ def retry(
     *trainings: TrainingName,
     failed: Annotated[bool, Parameter(help="Only failed trainings, not cancelled or lost ones")] = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Submit again trainings that failed, were cancelled or got lost, or those named; they continue their checkpoints.
 
     Example: lottery retry cifar10_resnet20 --failed
@@ -95,7 +92,6 @@ def retry(
         arrays.tell(arrays.submit(home, wanted))
     else:
         console.print("nothing to try again")
-    return 0
 
 
 def cancel_(
@@ -108,7 +104,7 @@ def cancel_(
         bool, Parameter(name="--all", help="Also trainings that another experiment with jobs needs")
     ] = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Cancel the jobs of a sweep that wait or run, or those of the trainings named. Results are kept.
 
     A training that another experiment with jobs in the queue needs is kept too.
@@ -121,7 +117,6 @@ def cancel_(
         console.print(f"left alone, because {name} wants them too: {', '.join(sorted(words))} (--all cancels them)")
     if found.shared:
         console.print(f"left alone, because trainings that were not named share their jobs: {', '.join(found.shared)}")
-    return 0
 
 
 def logs(
@@ -133,7 +128,7 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(help="Keep showing new lines, until Ctrl-C")] = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Show the log of a training on the cluster with all its starts or, if it was trained here, its epochs.
 
     Example: lottery logs cifar10_resnet20 ticket-q0.79-k10ep-seed0
@@ -147,7 +142,7 @@ def logs(
             raise Refused(f"{training}: no log; it was not submitted, or has not begun ({state})")
         print(text[shown:], end="", flush=True)
         if not follow:
-            return 0
+            return
         shown = len(text)
         time.sleep(0.5)
 

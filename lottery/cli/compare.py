@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +9,9 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from lottery.cli import completion
-from lottery.cli.find import RESULTS, Json, Results, read_home
-from sweep import progress
+from lottery.cli.find import RESULTS, Json, Results, print_json, read_home
 from sweep.errors import Refused
-from sweep.progress import console
+from sweep.progress import console, show
 from sweep.report.comparison import Side, compare, side_of, side_of_training, table, write_comparison
 
 Sides = Annotated[
@@ -28,7 +25,7 @@ def compare_(
     out: Annotated[Path, Parameter(help="Folder for comparison.html")] = Path("comparison"),
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Compare sweeps, or single trainings: settings that differ, accuracies at equal density, paired by seed.
 
     Example: lottery compare dry_run dry_run_lamp
@@ -39,23 +36,21 @@ def compare_(
     if len(set(found.names)) < len(found.names):
         raise Refused(f"compare: received {', '.join(found.names)}; expected each of them once")
     if json_:
-        print(json.dumps(asdict(found), indent=1))
-        return 0
+        return print_json(found)
     settings = Table("settings that differ", *found.names)
     for field, values in found.settings.items():
         settings.add_row(field, *values)
     if found.settings:
-        progress.show(settings)
+        show(settings)
     if rows := table(found):
         lines = Table(*rows[0])
         for row in rows:
             lines.add_row(*row.values())
-        progress.show(lines)
+        show(lines)
         console.print("Means over seeds; differences in percentage points, 95 % intervals.")
     else:
         console.print("They have no density and rewind point in common.")
     console.print(f"page: {write_comparison(found, out)}")
-    return 0
 
 
 def _side(word: str, results: Path) -> Side:

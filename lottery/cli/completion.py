@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cyclopts.completion import CompletionContext
 
 from sweep.errors import Refused
 from sweep.work.find import read_home, shipped
-
-if TYPE_CHECKING:
-    from cyclopts.completion import CompletionContext
 
 
 def experiments(context: CompletionContext) -> list[str]:
@@ -19,18 +17,14 @@ def experiments(context: CompletionContext) -> list[str]:
     files = [path for place in {Path(), folder} for path in place.glob("*.y*ml")]
     hidden = context.incomplete.rpartition("/")[2].startswith(".")
     folders = [f"{path}/" for path in folder.glob("*/") if hidden or not path.name.startswith(".")]
-    known = [path.parent.name for path in _results(context).glob("*/experiment.yaml")]
+    known = [path.parent.name for path in Path(context["results"].value).glob("*/experiment.yaml")]
     return sorted({*known, *shipped(), *map(str, files), *folders})
 
 
 def trainings(context: CompletionContext) -> list[str]:
     """Return the trainings of the experiment typed before."""
-    experiment = context["experiment"].raw
+    experiment, results = context["experiment"].raw or "", Path(context["results"].value)
     try:
-        return [training.slug for training in read_home(experiment or "", (), _results(context)).graph]
+        return [training.slug for training in read_home(experiment, (), results).graph]
     except (Refused, OSError):  # an invalid file: completion shows no errors
         return []
-
-
-def _results(context: CompletionContext) -> Path:
-    return Path(context["results"].value)

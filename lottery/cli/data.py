@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from lottery.cli.find import Json
+from lottery.cli.find import Json, print_json
 from slurm import launch, sbatch
 from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -119,15 +118,11 @@ def _submit(words: list[str], made: Prepared, cluster: Cluster, strict: bool) ->
         console.print("nothing to submit: all shards are there")
         return 0
     folder = made.root.resolve()
-    (folder / "slurm" / "logs").mkdir(parents=True, exist_ok=True)
     making, telling = sbatch.preparing(cluster, folder, words, parts, strict)
-    for job in (making, telling):
-        write_text(folder / "slurm" / f"{job.name}.sh", job.text)
+    sbatch.write_scripts(folder, (making, telling))
     first = launch.submit(making, folder)
     last = launch.submit(telling, folder, sbatch.clause([("afterany", [first])]))
-    console.print(
-        f"job {first}: {parts} parts\njob {last}: what came of it, in {folder / 'slurm' / 'logs' / 'summary.out'}"
-    )
+    console.print(f"job {first}: {parts} parts\njob {last}: what came of it, in {telling.log}")
     return 0
 
 
@@ -194,8 +189,8 @@ def inspect(
     if sheet and not broken:
         contact_sheet(records_of(made, "train"), sheet)
     if json_:
-        print(json.dumps({"format": made.format, "size": made.size, "splits": rows,
-                          "broken": [[str(path), what] for path, what in broken]}, indent=1))  # fmt: skip
+        print_json({"format": made.format, "size": made.size, "splits": rows,
+                    "broken": [[str(path), what] for path, what in broken]})  # fmt: skip
         return 1 if broken else 0
     names = [name for name in rows[0] if name != "per class"]
     table = Table(*names, title=f"{made.root}: {made.format}, {made.size} px, {len(made.classes)} classes")

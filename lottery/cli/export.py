@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,13 +11,18 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from lottery.cli.completion import trainings
-from lottery.cli.find import RESULTS, ExperimentName, Json, Results, read_home
-from sweep import progress
+from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
+from sweep.data import open_dataset
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
+from sweep.graph.results import collect
 from sweep.graph.training import Line, Training
-from sweep.progress import console
+from sweep.hardware import hardware
+from sweep.progress import console, show
 from sweep.report.best import Best
+from sweep.report.best import best as best_of
+from sweep.report.figures import confusion_figure, save
+from sweep.report.verdict import verdicts
 
 Words = Annotated[
     str,
@@ -26,7 +30,7 @@ Words = Annotated[
 ]
 
 
-def best(experiment: ExperimentName, json_: Json = False, results: Results = RESULTS) -> int:
+def best(experiment: ExperimentName, json_: Json = False, results: Results = RESULTS) -> None:
     """Show the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
 
     Example: lottery best dry_run
@@ -34,15 +38,13 @@ def best(experiment: ExperimentName, json_: Json = False, results: Results = RES
     home = read_home(experiment, (), results)
     found = _best(home)
     if json_:
-        print(json.dumps(asdict(found) | {"path": str(home.pool / "trainings" / found.training)}, indent=1))
-        return 0
+        return print_json(asdict(found) | {"path": str(home.pool / "trainings" / found.training)})
     console.print(
         f"{found.training}: {100 * found.density:.3g} % of weights remaining, rewound to {found.rewind}, "
         f"{100 * found.test_top1:.2f} % on test images (seed {found.seed}); {found.outcome}: {found.reason}"
     )
     console.print(str(home.pool / "trainings" / found.training))
     console.print(f"next: {command('export', home.root, '--to', 'ticket.keras')}")
-    return 0
 
 
 def evaluate(
@@ -56,16 +58,14 @@ def evaluate(
     figure: Annotated[Path | None, Parameter(help="Draw the confusion matrix, as FIGURE.png and FIGURE.svg")] = None,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Evaluate a training, or a file of lottery export: accuracy, loss, per class, confusion, calibration.
 
     Example: lottery evaluate dry_run dense-seed0 --split validation
     """
-    from sweep.data import open_dataset
     from sweep.devices import prepare
     from sweep.export import evaluate as evaluation
     from sweep.export import formats
-    from sweep.report.figures import confusion_figure, save
 
     file = Path(experiment) if formats.is_exported(Path(experiment)) else None
     facts = formats.facts_in(file) if file else {}
@@ -84,8 +84,7 @@ def evaluate(
     if split == "test" and on is None and not file:
         evaluation.record(home, training, described)
     if json_:
-        print(json.dumps({"training": training.name, "on": where} | described, indent=1))
-        return 0
+        return print_json({"training": training.name, "on": where} | described)
     drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix("")) if figure else []
     console.print(f"{file or training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
                   f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
@@ -98,10 +97,9 @@ def evaluate(
         other = f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.max() else ""
         share = described["per_class"][name]
         table.add_row(name, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
-    progress.show(table)
+    show(table)
     for path in [*([predictions] if predictions else []), *drawn]:
         console.print(f"written: {path}")
-    return 0
 
 
 def export(
@@ -112,12 +110,11 @@ def export(
     logits: Annotated[bool, Parameter(help="Logits instead of probabilities")] = False,
     preprocessing: Annotated[bool, Parameter(help="Take uint8 images; else normalised float32 images")] = True,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Write a finished training as a model that others can load without this program; check it on real images.
 
     Example: lottery export dry_run --to ticket.keras
     """
-    from sweep.data import open_dataset
     from sweep.export import formats
     from sweep.export.evaluate import in_memory
     from sweep.export.subject import Wanted, subject_of
@@ -134,7 +131,6 @@ def export(
         f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {len(checked)} test images "
         f"{100 * found.agreement:.0f} % of answers as in training, outputs differ by at most {found.difference:.1e}"
     )
-    return 0
 
 
 def inference(
@@ -143,16 +139,14 @@ def inference(
     rounds: Annotated[int, Parameter(help="Measurements of each variant, interleaved")] = 50,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Measure the inference time of a ticket under LiteRT: dense, sparse and int8, on one thread and on all.
 
     Example: lottery bench inference dry_run
     """
     from sweep.bench.inference import measured
-    from sweep.data import open_dataset
     from sweep.export.evaluate import in_memory
     from sweep.export.subject import subject_of
-    from sweep.hardware import hardware
 
     if rounds < 1:
         raise Refused(f"--rounds {rounds}: expected 1 or more")
@@ -161,23 +155,17 @@ def inference(
     samples = in_memory(dataset.train, 200, dataset.image_size)
     found = list(measured(subject_of(home, training, dataset), samples, rounds))
     if json_:
-        print(json.dumps([asdict(one) for one in found], indent=1))
-        return 0
+        return print_json(found)
     title = f"{training.slug}, one image at a time, {hardware()}"
     table = Table("file", "threads", "ms", "±", "MB", "memory MB", "sparse kernels", title=title)
     for one in found:
         sparse = "not readable" if one.sparse_operators is None else str(one.sparse_operators)
         table.add_row(one.variant, str(one.threads), f"{one.milliseconds:.3f}", f"{one.spread:.3f}",
                       f"{one.bytes / 1e6:.2f}", f"{one.memory / 1e6:.1f}", sparse)  # fmt: skip
-    progress.show(table)
-    return 0
+    show(table)
 
 
 def _best(home: Home) -> Best:
-    from sweep.graph.results import collect
-    from sweep.report.best import best as best_of
-    from sweep.report.verdict import verdicts
-
     rows = collect(home)
     return best_of(rows, verdicts(rows))
 

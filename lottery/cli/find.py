@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,7 +16,7 @@ from sweep.work.find import SHIPPED, find, open_home, read_home
 
 __all__ = [
     "RESULTS", "SHIPPED", "Devices", "ExperimentName", "Json", "On", "Override", "Results", "TrainingName",
-    "Verbose", "checked_home", "find", "open_home", "read_home",
+    "checked_home", "find", "open_home", "print_json", "read_home",
 ]  # fmt: skip
 
 ExperimentName = Annotated[
@@ -33,9 +35,13 @@ On = Annotated[
 ]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON instead of a table")]
-Verbose = Annotated[bool, Parameter(help="Also show the statistics behind the answer, and every file written")]
 
 RESULTS = Path("results")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; a dataclass becomes an object with its fields."""
+    print(json.dumps(value, indent=1, default=asdict))
 
 
 def checked_home(experiment: str, overrides: tuple[str, ...], results: Path, mistakes: dict[str, bool]) -> Home:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from lottery.cli.say import failed
 from slurm import arrays
 from sweep import files, progress
@@ -45,9 +44,10 @@ def masks(
     """
     home = read_home(experiment, overrides, results)
     if compare:
-        return _compare(home, json_)
+        _compare(home, json_)
+        return 0
     if json_:
-        print(json.dumps([_counted(mask, found_in(home, mask)) for mask in made(home)], indent=1))
+        print_json([_counted(mask, found_in(home, mask)) for mask in made(home)])
         return 0
     failures, lacking = list[Failure](), home.missing_points()
     for training in home.graph.sources:
@@ -107,17 +107,15 @@ def _said(found: Found) -> str:
     )
 
 
-def _compare(home: Home, as_json: bool) -> int:
+def _compare(home: Home, as_json: bool) -> None:
     """Show pairs of masks of one density that differ in seed, method, round or point; if there are none, controls."""
     masks = made(home)
     others = dict.fromkeys(one.mask for one in home.graph if one.mask and one.mask.as_made in masks)
     found = pairs(home, masks) or pairs(home, [mask for mask in others if mask])
     if as_json:
-        rows = [
-            {"one": pair.one, "other": pair.other, "density": pair.density, **asdict(pair.overlap)} for pair in found
-        ]
-        print(json.dumps(rows, indent=1))
-        return 0
+        return print_json(
+            [{"one": pair.one, "other": pair.other, "density": pair.density, **asdict(pair.overlap)} for pair in found]
+        )
     if not found:
         raise Refused(
             f"{home.root}: no two masks of one density yet; expected several seeds, methods, points or controls"
@@ -127,7 +125,6 @@ def _compare(home: Home, as_json: bool) -> int:
         shares = (pair.density, pair.overlap.shared, pair.overlap.chance_in_kernels, pair.overlap.chance)
         table.add_row(pair.one, pair.other, *(f"{share:.1%}" for share in shares))
     progress.show(table)
-    return 0
 
 
 def _warm_up(worker: Worker) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, checked_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, On, Override, Results, checked_home, print_json
 from slurm import arrays, sbatch
 from slurm.plan import Plan, Planned, make_plan
 from slurm.reading import ENOUGH
@@ -30,7 +28,7 @@ def plan(
     all_: Annotated[bool, Parameter(name="--all", help="Every training, in the order in which they start")] = False,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Show the trainings of a sweep by kind, which are done, and how long the rest will take.
 
     With --on slurm, show the job scripts too.
@@ -39,8 +37,7 @@ def plan(
     home = checked_home(experiment, overrides, results, {f"--jobs {jobs}: expected 1 or more": jobs < 1})
     found = make_plan(home, on, jobs)
     if json_:
-        print(json.dumps(asdict(found), indent=1))
-        return 0
+        return print_json(found)
     print(render(found, all_), end="")
     if on == "slurm":
         scripts(home, arrays.preview(home))
@@ -49,7 +46,6 @@ def plan(
         data = home.experiment.data
         path = ["data.path=PATH"] if SOURCES[data.name].wants and not data.path else []
         console.print(f"next: {command('sweep', where, *overrides, *path)}")
-    return 0
 
 
 def render(found: Plan, every: bool = False) -> str:

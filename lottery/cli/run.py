@@ -10,21 +10,11 @@ from cyclopts import Parameter
 
 from lottery.cli import show
 from lottery.cli.completion import trainings
-from lottery.cli.find import (
-    RESULTS,
-    SHIPPED,
-    Devices,
-    ExperimentName,
-    On,
-    Override,
-    Results,
-    Verbose,
-    checked_home,
-    open_home,
-)
+from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, On, Override, Results, checked_home, open_home
 from lottery.cli.masks import summary
 from lottery.cli.plan import scripts
 from lottery.cli.say import failed, method
+from lottery.cli.show import Verbose
 from slurm import arrays, preflight
 from slurm.arrays import Slurm
 from slurm.backend import Backend

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from sweep.experiment.point import END, in_order
 from sweep.graph.home import Home
@@ -18,7 +17,7 @@ NAMED = 10  # entries shown of a long list
 BY_ITSELF = ("dense", "source", "ticket", "child", "instability")
 
 
-def failed(failures: list[Failure], skipped: Mapping[str, str] = MappingProxyType({})) -> int:
+def failed(failures: list[Failure], skipped: Mapping[str, str] = {}) -> int:
     """Print which trainings failed or were skipped, and why; return the exit status."""
     for word, reasons in (("FAILED", {one.task: one.reason for one in failures}), ("SKIPPED", skipped)):
         for task, reason in list(reasons.items())[:NAMED]:

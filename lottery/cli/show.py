@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
@@ -15,7 +13,7 @@ from cyclopts import Parameter
 from rich import box
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, Verbose, checked_home, read_home
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, checked_home, print_json, read_home
 from lottery.cli.masks import summary
 from lottery.cli.say import BY_ITSELF
 from slurm.status import Status, make_status, standing_of
@@ -32,6 +30,7 @@ from sweep.report.verdict import MARGIN
 from sweep.report.words import beaten
 from sweep.tracking.runs import track_report
 
+Verbose = Annotated[bool, Parameter(help="Also show the statistics behind the answer, and every file written")]
 WATCH_SECONDS = 5.0
 STATES = ("done", "skipped", "running", "begun", "waiting", "lost", "failed")
 
@@ -42,15 +41,14 @@ def status(
     watch: Annotated[bool, Parameter(help="Repeat until nothing waits or runs")] = False,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Show the state of every training, from its files and, if it was submitted, from SLURM.
 
     Example: lottery status dry_run
     """
     home = read_home(experiment, overrides, results)
     if json_:
-        print(json.dumps([asdict(state) for state in standing_of(home).tasks], indent=1))
-        return 0
+        return print_json(standing_of(home).tasks)
     while True:
         found = make_status(home)
         if watch and console.is_terminal:  # the table stays in place; in a log, a line now and then
@@ -58,7 +56,7 @@ def status(
         print(_in_a_line(found) if watch and not console.is_terminal else render_status(found), flush=True)
         under_way = any(state.state in ("waiting", "running") for state in found.standing.tasks)
         if not watch or not (found.standing.silence or under_way):
-            return 0
+            return
         time.sleep(WATCH_SECONDS)
 
 
@@ -102,7 +100,7 @@ def report(
     verbose: Verbose = False,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Write the page report.html, results.csv, a LaTeX table and figures, also for an unfinished sweep.
 
     Example: lottery report dry_run
@@ -112,10 +110,8 @@ def report(
     if not (home.root / "experiment.yaml").exists():
         raise Refused(f"{home.root}: nothing there yet; {command('sweep', experiment)} makes it")
     if json_:
-        print(json.dumps([asdict(row) for row in collect(home)], indent=1))
-        return 0
+        return print_json(collect(home))
     write_and_tell(home, verbose, margin=margin / 100, out=out)
-    return 0
 
 
 def write_and_tell(

@@ -1,18 +1,18 @@
-"""The command `lottery tidy`: unreferenced trainings and masks, or those that came from a replaced run."""
+"""The commands record and tidy: a sweep in a few files; what no experiment asks for, or came from a replaced run."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.filesize import pick_unit_and_suffix
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, Json, Results
+from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from sweep import files, progress
 from sweep.errors import Refused
 from sweep.experiment import END
@@ -20,9 +20,11 @@ from sweep.experiment import file as experiment_file
 from sweep.graph import claim
 from sweep.graph.home import descriptions
 from sweep.graph.plan import graph_of
+from sweep.graph.record import record as write_record
 from sweep.graph.runs import Runs
 from sweep.graph.training import Mask, Task
 from sweep.progress import console
+from sweep.report import write_report
 
 UNASKED = "no experiment asks for it"
 
@@ -35,13 +37,36 @@ class Left:
     why: str
 
 
+def record(
+    experiment: ExperimentName,
+    *overrides: Override,
+    to: Annotated[Path, Parameter(help="Folder to write to, or to update; it can hold several experiments")],
+    weights: Annotated[bool, Parameter(help="Also final weights, so that others can evaluate and export")] = False,
+    results: Results = RESULTS,
+) -> None:
+    """Write a sweep for a repository or a paper: results, epochs, masks, the page with its tables and figures.
+
+    A sweep can be continued from it: if weights are needed, their training is done again and must give the same result.
+
+    Example: lottery record dry_run --to record
+    """
+    home = read_home(experiment, overrides, results)
+    found = write_record(home, to, weights)
+    there = read_home(str(to / home.root.name), (), to)
+    page, *_ = write_report(there)
+    console.print(
+        f"{found.trainings} trainings and {found.masks} masks, the weights of {found.weights or 'none'}, "
+        f"{found.bytes / 1e6:.1f} MB, in {to}; the page: {page}"
+    )
+
+
 def tidy(
     *,
     replaced: Annotated[bool, Parameter(help="Instead, list what came from a run since replaced")] = False,
     delete: Annotated[bool, Parameter(help="Delete what is listed")] = False,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """List trainings and masks that no experiment asks for; with --replaced, those from a run since replaced.
 
     Example: lottery tidy --results results
@@ -50,7 +75,7 @@ def tidy(
         raise Refused(f"{results}: no such folder; expected the folder that holds the results of all experiments")
     found = [one for one in left_over(results) if replaced == (one.why != UNASKED)]
     if json_:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print_json(found)
     else:
         table = Table("left over", "why", "size")
         for one in found:
@@ -67,7 +92,6 @@ def tidy(
             console.print(f"deleted: {len(found) - len(kept)}")
         if kept:
             raise Refused(f"not deleted: {'; '.join(kept)}")
-    return 0
 
 
 def _delete(path: Path) -> str:
@@ -137,8 +161,5 @@ def _size(count: int) -> str:
     >>> _size(512), _size(1_300_000)
     ('512 B', '1.3 MB')
     """
-    units = ("B", "kB", "MB", "GB", "TB")
-    value, unit = float(count), 0
-    while value >= 1000 and unit < len(units) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {units[unit]}" if unit == 0 else f"{value:.1f} {units[unit]}"
+    unit, name = pick_unit_and_suffix(count, ["B", "kB", "MB", "GB", "TB"], 1000)
+    return f"{count} {name}" if unit == 1 else f"{count / unit:.1f} {name}"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.table import Table
 
-from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find
+from lottery.cli.find import RESULTS, SHIPPED, Devices, ExperimentName, Json, Override, Results, find, print_json
 from slurm import arrays, jobs, launch, queue, sbatch
 from sweep.data import refuse_absent
 from sweep.errors import Busy, Refused, command
+from sweep.graph import claim
 from sweep.graph.home import Home, open_home
 from sweep.progress import console
 from sweep.progress import show as show_table
@@ -51,11 +51,15 @@ def tune(
     if not show:
         tuning.create(made)
         if on == "slurm":
-            return _submit(made)
-        if index is not None:
-            return _train_one(made, index, devices)
+            _submit(made)
+            return 0
+        if index is not None:  # an element of a job array
+            if not 0 <= index < made.search.count:
+                raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
+            return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
         _train_all(made, devices)
-    return _tell(made, json_)
+    _tell(made, json_)
+    return 0
 
 
 def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, results: Path) -> Tuning:
@@ -67,13 +71,6 @@ def _described(experiment: str, overrides: tuple[str, ...], path: Path | None, r
     for trial in made.planned or [search.chosen(made.search, found, {})]:
         find(experiment, (*overrides, *trial), results)
     return made
-
-
-def _train_one(made: Tuning, index: int, devices: int) -> int:
-    """Train one trial, as an element of a job array."""
-    if not 0 <= index < made.search.count:
-        raise Refused(f"--index {index}: expected 0 to {made.search.count - 1}")
-    return _attempt(made, made.choose(index), devices, made.experiment.cluster.restarts)
 
 
 def _train_all(made: Tuning, devices: int) -> None:
@@ -101,7 +98,7 @@ def _attempt(made: Tuning, trial: Trial, devices: int, restarts: int | None = No
     return 2 if failure and failure.refused else 0
 
 
-def _submit(made: Tuning) -> int:
+def _submit(made: Tuning) -> None:
     """Submit every trial that is neither done nor in the queue, as one job array."""
     home = Home(made.root, made.experiment)
     with arrays.alone(home):
@@ -112,12 +109,11 @@ def _submit(made: Tuning) -> int:
             job = sbatch.tuning(made.experiment, made.root.resolve(), wanted)
             sbatch.write_scripts(made.root, [job])
             for trial in filter(None, map(known.get, wanted)):  # queued ones write their claims themselves
-                made.forgive(trial)
+                claim.forgive(made.dense(trial))
             number = launch.submit(job, made.root.resolve())
             jobs.put_on_record(home, job, number)
     console.print(f"job {number}: {len(wanted)} trials" if wanted else "all trials are done or in the queue")
     console.print(f"what became of them: {command('tune', made.root, '--show')}")
-    return 0
 
 
 def _queued(home: Home) -> set[int]:
@@ -130,11 +126,10 @@ def _queued(home: Home) -> set[int]:
     return {elements[number] for number, seen in queue.ask(elements).items() if seen.live}
 
 
-def _tell(made: Tuning, as_json: bool) -> int:
+def _tell(made: Tuning, as_json: bool) -> None:
     found = made.outcomes()
     if as_json:
-        print(json.dumps([dataclasses.asdict(one) | {"folder": str(one.folder)} for one in found], indent=1))
-        return 0
+        return print_json([asdict(one) | {"folder": str(one.folder)} for one in found])
     table = Table("trial", "state", made.search.metric, "results")
     for one in found:
         value = "" if one.value is None else f"{one.value:.4f}"
@@ -142,4 +137,3 @@ def _tell(made: Tuning, as_json: bool) -> int:
     show_table(table)
     if found and found[0].value is not None:
         console.print(f"best: {' '.join(found[0].trial)}\nsweep it: {command('sweep', found[0].folder)}")
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,14 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from lottery.cli.completion import trainings
-from lottery.cli.find import RESULTS, ExperimentName, Json, Results, read_home
-from sweep import progress
+from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
 from sweep.errors import Refused
 from sweep.experiment import point
-from sweep.progress import console
-from sweep.pruning.statistics import QUANTILES
+from sweep.graph.mask_file import weights_at
+from sweep.graph.weights import weight_statistics
+from sweep.progress import console, show
+from sweep.pruning.statistics import QUANTILES, histogram
+from sweep.report.figures import save, weight_figure
 
 
 def weights(
@@ -30,16 +31,11 @@ def weights(
     out: Annotated[Path | None, Parameter(help="Folder of the figure; default: the experiment's report")] = None,
     json_: Json = False,
     results: Results = RESULTS,
-) -> int:
+) -> None:
     """Show count, zeros, range, mean and quantiles of prunable and of all weights, signed and as magnitudes.
 
     Example: lottery weights dry_run ticket-lamp-q0.9-k0-seed0 --layers
     """
-    from sweep.graph.mask_file import weights_at
-    from sweep.graph.weights import weight_statistics
-    from sweep.pruning.statistics import histogram
-    from sweep.report.figures import save, weight_figure
-
     home = read_home(experiment, tuple(word for word in words if "=" in word), results)
     named = [word for word in words if "=" not in word]
     if len(named) > 1:
@@ -52,25 +48,23 @@ def weights(
     where = point(at)
     found = weight_statistics(home, training, layers, where, quantiles)
     if json_:
-        print(json.dumps(found, indent=1))
-        return 0
+        return print_json(found)
     whole = ("|prunable|", "prunable", "|all|", "all")
     table = Table(f"{training.slug} at {where}", *whole)
     for key in found["all"]:
         table.add_row(key, *(_number(found[name][key]) for name in whole))
-    progress.show(table)
+    show(table)
     if layers:
         wanted = [key for key in ("count", "zeros", "mean", "q0.6", "q0.9", "q0.99", "max") if key in found["all"]]
         table = Table("kernel, |w|", *wanted)
         for name, values in found.items():
             if name.startswith("|") and name not in whole:
                 table.add_row(name.strip("|"), *(_number(values[key]) for key in wanted))
-        progress.show(table)
+        show(table)
     bins = histogram(weights_at(home, training, where)[1].kernels)
     title = f"{home.experiment.name}, {training.slug} at {where}"
     paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")
     console.print("figure: " + ", ".join(map(str, paths)))
-    return 0
 
 
 def _number(value: float) -> str:

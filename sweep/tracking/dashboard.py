@@ -6,7 +6,6 @@ holds its definition, as wandb's client would send it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,14 @@ def workspace(experiment: Experiment, entity: str) -> Any:
         name=experiment.name,
         sections=[workspaces.Section(name=name, panels=made, is_open=True) for name, made in views().items()],
         settings=workspaces.WorkspaceSettings(x_axis="epoch"),
-        runset_settings=workspaces.RunsetSettings(filters=_runs(experiment)),
+        runset_settings=workspaces.RunsetSettings(filters=f"Group = '{experiment.name}'"),
     )
 
 
 def report(experiment: Experiment, entity: str, words: str) -> Any:
     import wandb_workspaces.reports.v2 as reports
 
-    runs = reports.Runset(name=experiment.name, filters=_runs(experiment))  # of the Report's own project
+    runs = reports.Runset(name=experiment.name, filters=f"Group = '{experiment.name}'")  # of the Report's own project
     blocks: list[Any] = [reports.MarkdownBlock(words)]
     for title, made in views().items():
         blocks += [reports.H2(title), reports.PanelGrid(runsets=[runs], panels=made)]
@@ -70,20 +69,14 @@ def views() -> dict[str, list[Any]]:
     def curve(name: str, title: str) -> Any:
         return panels.LinePlot(title=title, x="epoch", y=[name], max_runs_to_show=RUNS)
 
+    def scatter(x: Any, colour: Any, title: str) -> Any:
+        return panels.ScatterPlot(title=f"test accuracy and {title}", x=x, y=accuracy, z=colour)
+
     return {
         "Which tickets match the dense network?": [
-            panels.ScatterPlot(
-                title="test accuracy and remaining weights; colour: rewind point", x=density, y=accuracy, z=rewind
-            ),
-            panels.ScatterPlot(
-                title="test accuracy and rewind point; colour: remaining weights", x=rewind, y=accuracy, z=density
-            ),
-            panels.ScatterPlot(
-                title="test accuracy and remaining weights; colour: ticket, control or other retraining",
-                x=density,
-                y=accuracy,
-                z=panels.Config("kind"),
-            ),
+            scatter(density, rewind, "remaining weights; colour: rewind point"),
+            scatter(rewind, density, "rewind point; colour: remaining weights"),
+            scatter(density, panels.Config("kind"), "remaining weights; colour: ticket, control or other retraining"),
             panels.ParallelCoordinatesPlot(
                 title="rewind point, remaining weights, test accuracy",
                 columns=[panels.ParallelCoordinatesPlotColumn(metric) for metric in (rewind, density, accuracy)],
@@ -98,21 +91,9 @@ def views() -> dict[str, list[Any]]:
     }
 
 
-def _runs(experiment: Experiment) -> str:
-    return f"Group = '{experiment.name}'"
-
-
-def _there(kind: Any, url: str) -> Any:
-    """Return the workspace or Report at an address; raise ValueError if there is none."""
-    try:
-        return kind.from_url(url)
-    except TypeError:  # the library indexes into None if a Report was deleted
-        raise ValueError(f"{url}: not found") from None
-
-
 def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, str]:
     track, path = home.experiment.track, home.report / f"{name}.json"
-    before = json.loads(path.read_text()).get("url") if path.exists() else None
+    before = (files.read_json_if_there(path, {"url?": str}) or {}).get("url")
     if track.mode != "online" or hindrance():
         # what `save` would send; the library has no public way to get it without a server
         spec = make(track.entity or "entity")._to_model().spec.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -125,7 +106,10 @@ def _publish(home: Home, name: str, make: Callable[[str], Any]) -> tuple[Path, s
     try:
         made = make(track.entity or str(wandb.Api().default_entity))
         if before:  # update the existing one, which may have been renamed or moved
-            there = _there(type(made), before)
+            try:
+                there = type(made).from_url(before)
+            except TypeError:  # the library indexes into None if a Report was deleted
+                raise ValueError(f"{before}: not found") from None
             for part in ("sections", "runset_settings", "settings", "blocks"):
                 if hasattr(made, part):
                     setattr(there, part, getattr(made, part))

@@ -33,15 +33,8 @@ INIT_SECONDS = 3.0  # timeout for the server to accept the run
 _gave_up: list[str] = []  # why this process tracks offline although online was asked for
 
 
-class Tracker:
-    """A tracker that does nothing, for experiments without tracking."""
-
-    def epoch(self) -> None:
-        """Do nothing; `Run` logs the new epochs here."""
-
-
-class Run(Tracker):
-    """The wandb run of one training."""
+class Run:
+    """The wandb run of one training; without tracking, `run` is None and nothing is logged."""
 
     def __init__(self, run: Any, folder: Path, live: bool, last: int) -> None:
         self.run, self.folder, self.live, self.last = run, folder, live, last
@@ -62,6 +55,8 @@ class Run(Tracker):
 
     def close(self, failed: bool) -> None:
         self._catch_up(self.last)
+        if self.extra and self.mirrored < self.last:  # recipe.stop_at has ended it before
+            self.run.log({"epoch": self.mirrored} | self.extra)
         result = self.folder / "result.json"
         if result.exists():
             self.run.summary.update(_flat({k: v for k, v in files.read_json(result).items() if k != "runs"}))
@@ -90,12 +85,10 @@ def id_of(folder: Path) -> str:
 
 
 @contextmanager
-def tracked(
-    home: Home, training: Training, folder: Path, hardware: str, mask: Found | None = None
-) -> Iterator[Tracker]:
+def tracked(home: Home, training: Training, folder: Path, hardware: str, mask: Found | None = None) -> Iterator[Run]:
     """Mirror one training to wandb while it runs in this process."""
     if home.experiment.track.mode == "disabled":
-        yield Tracker()
+        yield Run(None, folder, live=False, last=0)
         return
     kind = training.kind if training.kind in ("dense", "source", "ticket") else "control"
     if not _noted(folder) and not files.read_metrics(folder):
@@ -122,9 +115,9 @@ def track_report(home: Home, rows: Sequence[Row], paths: list[Path]) -> None:
     run.finish()
 
 
-def track_weights(home: Home, training: Training, tracker: Tracker) -> None:
+def track_weights(home: Home, training: Training, tracker: Run) -> None:
     """Log the histogram and quantiles of a dense run's final weights."""
-    if not isinstance(tracker, Run):
+    if tracker.run is None:
         return
     import numpy as np
     import wandb
@@ -177,20 +170,17 @@ def hindrance() -> str:
     """Return why the wandb server cannot be used, or ""."""
     url = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai")
     host = url.hostname or ""
-    if not os.environ.get("WANDB_API_KEY") and not _in_netrc(host):
+    try:
+        key = os.environ.get("WANDB_API_KEY") or netrc.netrc().authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        key = None
+    if not key:
         return "no key (WANDB_API_KEY, or wandb login)"
     try:
         socket.create_connection((host, url.port or (443 if url.scheme == "https" else 80)), REACH_SECONDS).close()
     except OSError as error:
         return f"{host} cannot be reached ({error})"
     return ""
-
-
-def _in_netrc(host: str) -> bool:
-    try:
-        return netrc.netrc().authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
 
 
 def _noted(folder: Path) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from sweep import files, lock
 from sweep.errors import Refused
 from sweep.experiment import Experiment
 from sweep.experiment import file as experiment_file
-from sweep.graph import claim
 from sweep.graph.home import REASON, Home
 from sweep.graph.plan import dense_of
 from sweep.graph.training import Training
@@ -74,10 +73,6 @@ class Tuning:
         name = f"{self.root.name}-{training_of(experiment).digest[:8]}"
         return Home(self.root.parent / name, replace(experiment, name=name))
 
-    def forgive(self, trial: Trial) -> None:
-        """Set the trial's count of starts without progress to 0, because it is submitted again."""
-        claim.forgive(self._dense(trial))
-
     def outcomes(self) -> list[Outcome]:
         """Return the outcomes of all known trials, the best first."""
         paths = sorted(self._chosen.glob("*.json"))
@@ -87,7 +82,7 @@ class Tuning:
         return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
 
     def outcome(self, trial: Trial) -> Outcome:
-        folder, dense = self.home(trial).root, self._dense(trial)
+        folder, dense = self.home(trial).root, self.dense(trial)
         metric = self.search.metric.removeprefix("validation_")
         if (dense / "result.json").exists():
             found = files.read_json(dense / "result.json", {"validation": {metric: float}})["validation"]
@@ -104,7 +99,8 @@ class Tuning:
     def _chosen(self) -> Path:
         return self.root / "begun"
 
-    def _dense(self, trial: Trial) -> Path:
+    def dense(self, trial: Trial) -> Path:
+        """Return the folder of a trial's training in the pool."""
         home = self.home(trial)
         return home.folder(training_of(home.experiment))
 

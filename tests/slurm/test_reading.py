@@ -40,7 +40,7 @@ def fed_from(tmp_path: Path, form: str, cores: int) -> Home:
 
 @pytest.mark.parametrize("form", READ)
 def test_the_wait_is_what_the_cores_cannot_read(form, tmp_path):
-    found = reading_of(fed_from(tmp_path, form, 8), 8)
+    found = reading_of(fed_from(tmp_path, form, 8))
     assert found.form == form and found.wait == pytest.approx(max(0.0, 1 - 8 * READ[form] / RATE))
 
 
@@ -57,7 +57,7 @@ def test_too_few_cores_are_warned_of_by_check_and_plan_with_the_number_that_woul
 def test_images_in_the_memory_of_the_gpus_need_no_cores(tmp_path):
     home = fed_from(tmp_path, "jpeg shards", 1)
     data = dataclasses.replace(home.experiment.data, resident="on")
-    assert reading_of(Home(home.root, dataclasses.replace(home.experiment, data=data)), 1) is None
+    assert reading_of(Home(home.root, dataclasses.replace(home.experiment, data=data))) is None
 
 
 def test_enough_cores_are_not_warned_of(tmp_path):

@@ -236,7 +236,7 @@ def test_every_element_trains_its_own_and_writes_its_own_log(task, seed, tmp_pat
     """Run by bash, with a `lottery` that only repeats its arguments."""
     experiment = asking(Cluster(), seeds=(3, 5, 8))
     folder, programs = tmp_path / "a folder" / "small", tmp_path / "bin"
-    sbatch.write_scripts(folder, [])
+    sbatch.write_scripts(folder, chain(experiment, folder))
     programs.mkdir()
     (programs / "lottery").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (programs / "lottery").chmod(0o755)

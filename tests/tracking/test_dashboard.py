@@ -93,6 +93,14 @@ def test_a_dashboard_that_was_deleted_on_the_server_is_refused_with_what_to_do(s
         dashboard.publish_workspace(made)
 
 
+def test_a_damaged_file_of_the_dashboard_is_refused_by_its_name(tmp_path):
+    made = home(tmp_path, "offline")
+    path, _ = dashboard.publish_workspace(made)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(Refused, match=r"dashboard.json: not readable as JSON"):
+        dashboard.publish_workspace(made)
+
+
 def test_without_a_key_it_goes_to_the_file(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)

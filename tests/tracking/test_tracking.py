@@ -13,6 +13,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_80_processes_at_once_do_not_trip_over_each_other(tmp_path):
         assert_mirrors(found[tracking.id_of(home.folder_of(task))], home.folder_of(task))
 
 
-def train(tracker: tracking.Tracker, folder: Path, *epochs: int) -> None:
+def train(tracker: tracking.Run, folder: Path, *epochs: int) -> None:
     for epoch in epochs:
         store.append_metrics(folder, {"epoch": epoch, "seconds": 2.0, "evaluation_seconds": 0.5})
         tracker.epoch()
@@ -157,6 +158,17 @@ def test_a_training_that_stops_and_goes_on_mirrors_each_epoch_once(tmp_path):
     (run,) = read_back(tmp_path / "small").values()
     assert run["fragments"] == 2
     assert_mirrors(run, folder)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_what_is_logged_of_the_weights_comes_also_where_stop_at_ends_the_training_early(live, tmp_path):
+    rows: list[dict[str, Any]] = []
+    run = SimpleNamespace(log=rows.append, summary={}, finish=lambda exit_code: None)
+    tracker = tracking.Run(run, tmp_path, live, last=4)
+    train(tracker, tmp_path, 1, 2)
+    tracker.extra = {"prunable weights": "a histogram"}
+    tracker.close(failed=False)
+    assert [row["epoch"] for row in rows] == [1, 2, 2] and rows[2] == {"epoch": 2} | tracker.extra
 
 
 def test_the_load_of_the_machine_is_tracked_with_the_training(tmp_path, monkeypatch):
@@ -283,5 +295,6 @@ def test_sync_without_offline_runs_says_so(tmp_path):
 
 def test_weights_that_cannot_be_logged_do_not_fail_the_dense_run(tmp_path, capsys):
     home = Home(tmp_path / "small", synthetic.experiment())
-    tracking.track_weights(home, home.training("dense-seed0"), object.__new__(tracking.Run))  # it has left no snapshot
+    tracker = tracking.Run(object(), tmp_path, live=False, last=1)
+    tracking.track_weights(home, home.training("dense-seed0"), tracker)  # it has left no snapshot
     assert "wandb: the weights were not logged: Refused: " in capsys.readouterr().out
