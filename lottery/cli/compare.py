@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +33,12 @@ def compare_(
     """
     if len(sides) < 2:
         raise Refused("compare: expected two or more experiments, or trainings as EXPERIMENT:TRAINING")
-    found = compare([_side(word, results) for word in sides])
-    if len(set(found.names)) < len(found.names):
-        raise Refused(f"compare: received {', '.join(found.names)}; expected each of them once")
+    if len(set(sides)) < len(sides):
+        raise Refused(f"compare: received {', '.join(sides)}; expected each of them once")
+    asked = [_side(word, results) for word in sides]
+    if len({side.name for side in asked}) < len(asked):  # a training of two sweeps, or a sweep and its record
+        asked = [replace(side, name=word) for side, word in zip(asked, sides, strict=True)]
+    found = compare(asked)
     if json_:
         return print_json(found)
     settings = Table("settings that differ", *found.names)

@@ -15,6 +15,7 @@ from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json,
 from sweep.data import open_dataset
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
+from sweep.graph.packed import is_record
 from sweep.graph.results import collect
 from sweep.graph.training import Line, Training
 from sweep.hardware import hardware
@@ -38,12 +39,12 @@ def best(experiment: ExperimentName, json_: Json = False, results: Results = RES
     home = read_home(experiment, (), results)
     found = _best(home)
     if json_:
-        return print_json(asdict(found) | {"path": str(home.pool / "trainings" / found.training)})
+        return print_json(asdict(found) | {"path": str(_place(home, found.training))})
     console.print(
         f"{found.training}: {100 * found.density:.3g} % of weights remaining, rewound to {found.rewind}, "
         f"{100 * found.test_top1:.2f} % on test images (seed {found.seed}); {found.outcome}: {found.reason}"
     )
-    console.print(str(home.pool / "trainings" / found.training))
+    console.print(str(_place(home, found.training)))
     console.print(f"next: {command('export', home.root, '--to', 'ticket.keras')}")
 
 
@@ -69,8 +70,14 @@ def evaluate(
 
     file = Path(experiment) if formats.is_exported(Path(experiment)) else None
     facts = formats.facts_in(file) if file else {}
-    home, training = chosen(facts["experiment"], (facts["training"], *words), results) if facts else chosen(
-        experiment, words, results)  # fmt: skip
+    if file:
+        name = facts["experiment"]
+        if not (results / name / "experiment.yaml").is_file():
+            raise Refused(
+                f"{file}: from the experiment {name}, which is not under {results}/; expected --results FOLDER"
+            )
+        experiment, words = str(results / name), (facts["training"], *words)
+    home, training = chosen(experiment, words, results)
     dataset = open_dataset(training.data)
     images, where = evaluation.images_of(dataset, training.data, on, split)
     if file:
@@ -83,9 +90,9 @@ def evaluate(
     described = evaluation.as_json(found, names)
     if split == "test" and on is None and not file:
         evaluation.record(home, training, described)
+    drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix("")) if figure else []
     if json_:
         return print_json({"training": training.name, "on": where} | described)
-    drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix("")) if figure else []
     console.print(f"{file or training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
                   f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
                   f"{100 * described['calibration_error']:.1f} percentage points")  # fmt: skip
@@ -163,6 +170,12 @@ def inference(
         table.add_row(one.variant, str(one.threads), f"{one.milliseconds:.3f}", f"{one.spread:.3f}",
                       f"{one.bytes / 1e6:.2f}", f"{one.memory / 1e6:.1f}", sparse)  # fmt: skip
     show(table)
+
+
+def _place(home: Home, training: str) -> Path:
+    """Return the folder of a training or, in a record, the record, whose files have it."""
+    root = home.root.parent
+    return root if is_record(root) else home.pool / "trainings" / training
 
 
 def _best(home: Home) -> Best:

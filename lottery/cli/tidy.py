@@ -15,7 +15,7 @@ from rich.table import Table
 from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
 from sweep import files, progress
 from sweep.errors import Refused
-from sweep.experiment import END
+from sweep.experiment import END, Experiment
 from sweep.experiment import file as experiment_file
 from sweep.graph import claim
 from sweep.graph.home import descriptions
@@ -105,19 +105,24 @@ def _delete(path: Path) -> str:
 
 def left_over(results: Path) -> list[Left]:
     """Return what is unreferenced or replaced in the pool, except what a process is training now."""
-    asked = _asked(results)
+    experiments = [experiment_file.load(path) for path in descriptions(results)]  # Refused, naming one that is invalid
+    asked = _asked(experiments)
     others = _of_other_runs(results, asked)
+    begun_from = {Path(one.model.weights) for one in experiments}  # final weights of these trainings, among other files
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]
-    named = {path: path.name.removesuffix(".h5") for path in paths if not _under_way(path)}
+    free = [
+        path for path in paths if not _under_way(path) and not any(path.resolve() in one.parents for one in begun_from)
+    ]
+    named = {path: path.name.removesuffix(".h5") for path in free}
     why = {name: others.get(name, "") if name in asked else UNASKED for name in named.values()}
     return [Left(path.name, str(path), _bytes(path), why[name]) for path, name in named.items() if why[name]]
 
 
-def _asked(results: Path) -> dict[str, Task | Mask]:
-    """Return all trainings and masks that the experiments under `results` ask for, by name."""
+def _asked(experiments: list[Experiment]) -> dict[str, Task | Mask]:
+    """Return all trainings and masks that experiments ask for, by name."""
     out: dict[str, Task | Mask] = {}
-    for described in descriptions(results):
-        for training in graph_of(experiment_file.load(described)):  # raises Refused, naming the file, if it is invalid
+    for experiment in experiments:
+        for training in graph_of(experiment):
             out[training.name] = training
             if training.mask:
                 out[training.mask.as_made.name] = training.mask.as_made

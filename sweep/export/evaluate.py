@@ -64,11 +64,13 @@ def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) ->
     """Return the pictures of class folders as `[n, size, size, channels]`, resized."""
     from PIL import Image
 
+    from sweep.data.prepare import eight_bits
+
     found = class_files(folder, names)
 
     def read(path: str) -> np.ndarray:
         try:
-            picture = Image.open(path).convert("RGB" if channels == 3 else "L")
+            picture = eight_bits(Image.open(path)).convert("RGB" if channels == 3 else "L")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise Refused(f"--on {path}: {cut(' '.join(str(error).split()))}; expected a picture") from None
         picture = picture if picture.size == (size, size) else picture.resize((size, size), Image.Resampling.BILINEAR)
@@ -83,12 +85,21 @@ def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitNam
     They are a split of the training's data or, with a path, of another copy of such data, or pictures in class folders.
     """
     dataset = trained_on
+    if path is not None and not path.exists():
+        raise Refused(f"--on {path}: no such folder")
     if path is not None and any((path / one).is_dir() for one in trained_on.class_names):
         if SOURCES[data.name].listed:
             return class_files(path, trained_on.class_names), f"images in {path}"
         return pictures_in(path, trained_on.class_names, dataset.image_size, dataset.channels), f"images in {path}"
     if path is not None:
-        dataset = open_dataset(replace(data, path=str(path), listing="", validation=0))
+        classes = f"folders named by the classes ({cut(', '.join(trained_on.class_names))}) in it"
+        if not SOURCES[data.name].wants:  # it would be read without looking there
+            raise Refused(f"--on {path}: expected {classes}")
+        try:
+            dataset = open_dataset(replace(data, path=str(path), listing="", validation=0))
+        except Refused as error:
+            why = str(error).removeprefix("data.path: ")
+            raise Refused(f"--on {path}: neither {classes} nor laid out like the data set: {why}") from None
         if dataset.classes != trained_on.classes or dataset.class_names != trained_on.class_names:
             raise Refused(f"--on {path}: classes {', '.join(dataset.class_names)}; expected those of the training: "
                           f"{', '.join(trained_on.class_names)}")  # fmt: skip

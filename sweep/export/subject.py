@@ -84,9 +84,9 @@ def normalised(images: np.ndarray, scale: list[float], offset: list[float]) -> n
 
 def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
     """Return a finished training for export; `dataset` has its normalisation and class names."""
-    path = home.snapshot(training, END)
-    if not path.exists():
-        raise Refused(f"{path}: not there; lottery sweep trains it (a record has no weights)")
+    if not home.snapshot(training, END).exists():
+        raise Refused(f"{training.name}: its weights are not in {home.root.parent}; lottery sweep trains it (a record "
+                      "has final weights if it was made with --weights)")  # fmt: skip
     network, weights, _ = weights_at(home, training, END)
     result = files.read_json(home.folder(training) / "result.json", RESULT)
     shape = (dataset.image_size, dataset.channels, dataset.classes)

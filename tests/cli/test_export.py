@@ -73,6 +73,7 @@ def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path, 
     assert "100 % of answers as in training" in said
     facts = facts_in(path)
     assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
+    assert "from the experiment dry_run, which is not under" in lottery("evaluate", path, check=2).stderr
     found = json.loads(lottery("evaluate", path, "--results", dry_run, "--json").stdout)
     assert found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)  # of all test images
     assert found["loss"] == pytest.approx(result(dry_run, best["training"])["test"]["loss"], rel=1e-4)
@@ -86,12 +87,25 @@ def test_a_training_is_evaluated_on_pictures_in_class_folders_and_its_confusion_
         (tmp_path / "own" / str(label)).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image[..., 0]).save(tmp_path / "own" / str(label) / f"{number}.png")
     words = ("evaluate", dry_run / "dry_run", best["training"], "--on", tmp_path / "own")
-    assert json.loads(lottery(*words, "--json").stdout)["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
-    lottery(*words, "--figure", tmp_path / "confusion.svg")
+    found = json.loads(lottery(*words, "--json", "--figure", tmp_path / "confusion.svg").stdout)
+    assert found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
     assert (tmp_path / "confusion.svg").read_text().startswith("<svg") and (tmp_path / "confusion.png").exists()
+    for path in (tmp_path / "own").glob("*/*.png"):  # 16 bits a pixel
+        Image.fromarray(np.asarray(Image.open(path)).astype(np.uint16) << 8).save(path)
+    assert json.loads(lottery(*words, "--json").stdout)["confusion"] == found["confusion"]
     (tmp_path / "own" / "3" / "broken.png").write_bytes(b"no picture")
     done = lottery(*words, check=2)
     assert "broken.png" in done.stderr and "expected a picture" in done.stderr
+
+
+def test_images_that_are_not_there_are_not_taken_for_those_of_the_training(dry_run, best, tmp_path):
+    (tmp_path / "other" / "cats").mkdir(parents=True)
+    for words, right in (
+        (tmp_path / "nowhere", "no such folder"),
+        (tmp_path / "other", "folders named by the classes"),
+    ):
+        done = lottery("evaluate", dry_run / "dry_run", best["training"], "--on", words, check=2)
+        assert right in done.stderr and done.stderr.count("\n") == 1 and not done.stdout
 
 
 def test_a_damaged_file_is_refused_in_one_line(dry_run, tmp_path):
@@ -143,7 +157,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(dry_run, tmp_path, monkeypa
 def test_a_training_without_weights_is_said_to_have_none(dry_run, best, tmp_path):
     copy = shutil.copytree(dry_run, tmp_path / "results", ignore=shutil.ignore_patterns("final.h5"))
     done = lottery("export", copy / "dry_run", best["training"], "--to", tmp_path / "x.npz", check=2)
-    assert "final.h5: not there" in done.stderr and not (tmp_path / "x.npz").exists()
+    assert f"{best['training']}: its weights are not in {copy}" in done.stderr and not (tmp_path / "x.npz").exists()
 
 
 def test_a_colleague_evaluates_and_exports_from_a_record_with_weights(dry_run, best, tmp_path):
@@ -155,6 +169,8 @@ def test_a_colleague_evaluates_and_exports_from_a_record_with_weights(dry_run, b
     before = content(tmp_path / "record")
     found = json.loads(lottery("evaluate", tmp_path / "record" / "dry_run", "--json").stdout)
     assert found["training"] == best["training"] and found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
+    named = json.loads(lottery("best", tmp_path / "record" / "dry_run", "--json").stdout)
+    assert named | {"path": ""} == best | {"path": ""} and named["path"] == str(tmp_path / "record")
     lottery("export", tmp_path / "record" / "dry_run", "--to", tmp_path / "ticket.npz")
     assert facts_in(tmp_path / "ticket.npz")["training"] == best["training"]
     assert content(tmp_path / "record") == before

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from sweep.experiment import END
 from sweep.graph.home import Home, open_home
 from sweep.graph.mask_file import make_mask
 from tests import synthetic
@@ -54,6 +56,16 @@ def test_what_another_experiment_asks_for_is_kept(shrunk, lottery):
     other = synthetic.experiment("other")
     open_home(other, shrunk.pool / "other")
     assert listed(lottery("tidy", "--json")[1]) == []
+
+
+def test_the_training_whose_weights_another_experiment_starts_from_is_kept(shrunk, lottery):
+    gone = [training for training in shrunk.graph if "q0.9" in training.slug]
+    other = synthetic.experiment("other")
+    final = shrunk.snapshot(gone[0], END).resolve()
+    model = dataclasses.replace(other.model, weights=str(final), weights_digest="0123456789")
+    open_home(dataclasses.replace(other, model=model), shrunk.pool / "other")
+    assert gone[0].name not in listed(lottery("tidy", "--json")[1])
+    assert gone[1].name in listed(lottery("tidy", "--json")[1])
 
 
 def test_where_an_experiment_cannot_be_read_nothing_is_deleted(shrunk, lottery):

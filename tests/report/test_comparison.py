@@ -94,6 +94,8 @@ def test_the_command_writes_one_page_and_refuses_in_one_line(tmp_path):
     assert "comparison.html" in said and "+0.40 [" in page and "<svg" in page and "http-equiv" not in page
     words = ("one:ticket-q0.5-k0-seed0", "two:ticket-lamp-q0.5-k0-seed0", "--json")
     assert set(json.loads(lottery("compare", *words, *at).stdout)["settings"]) == {"mask"}
+    same = ("one:dense-seed0", "two:dense-seed0")
+    assert json.loads(lottery("compare", *same, "--json", *at).stdout)["names"] == list(same)
     for words, right in (
         (("one",), "expected two or more"),
         (("one", "one"), "each of them once"),
