@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from models import Network, Weights
+from models import Weights
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END
@@ -39,17 +40,19 @@ class Inputs:
     """The inputs of a task, checked: they fit its network and data, and come from the runs that are in the pool."""
 
     training: Task
+    folder: Path  # of the training
+    program: Program
     weights: tuple[Weights, ...]  # weights of other trainings: its start, or the ends of a line
     mask: Found | None
-    fingerprint: str  # fingerprint of the data
     runs: dict[str, str]  # hashes of the runs it comes from, by name
+    begun_from: dict[str, str]  # those that its first session started from, to which its checkpoint belongs
     memory: dict[str, np.ndarray] = field(default_factory=dict)  # of the optimizer, where it comes with the weights
 
-    def start(self, network: Network, steps: int) -> Start:
-        """Return weights, mask and first step of the training; `steps` is the number of steps per epoch."""
+    def start(self) -> Start:
+        """Return weights, mask and first step of the training."""
         from sweep.training.loop import Start
 
-        training = self.training
+        training, network, steps = self.training, self.program.network, self.program.steps
         assert isinstance(training, Training)
         origin, total = training.start, END.step(training.recipe, steps)
         begin = training.begin.step(training.recipe, steps)
@@ -61,7 +64,8 @@ class Inputs:
             signs, sizes = (weights.kernels, other) if origin.keeps == "signs" else (other, weights.kernels)
             weights = weights._replace(kernels=np.copysign(sizes, signs))
         mask = self.mask.mask if self.mask else None
-        return Start(weights, begin, training.seed, mask, training.rates == "last", self.fingerprint, self.memory)
+        data = self.program.fingerprint
+        return Start(weights, begin, training.seed, mask, training.rates == "last", data, self.memory)
 
 
 def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
@@ -69,7 +73,7 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     for parent in training.needs:
         if why := home.skipped(parent):
             raise Skipped(f"{parent.slug} was skipped: {why}")
-    runs = Runs(home.pool)
+    runs, folder = Runs(home.pool), home.folder(training)
     came_from, starts = runs.origins(training), home.starts(training)
     mask, program = mask_of(home, training, device), device.program(training)
     _refuse_other_images(home, training, runs, program.fingerprint)
@@ -77,7 +81,8 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
     read = partial(adopted_weights, seed=training.origin) if training.transferred else files.read_snapshot
     weights = tuple(read(path, program.network) for path in starts)
     memory = read_memory(starts[0]) if starts and training.recipe.rewind_momentum else {}
-    return Inputs(training, weights, mask, program.fingerprint, came_from, memory)
+    begun_from = runs.recorded(training.name) if (folder / "checkpoint.h5").exists() else came_from
+    return Inputs(training, folder, program, weights, mask, came_from, begun_from, memory)
 
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:

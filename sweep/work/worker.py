@@ -121,23 +121,19 @@ class Worker:
             except Skipped as why:
                 self._skip(training, why)
                 return
-            # a checkpoint belongs to the runs that its first session started from
-            begun = (folder / "checkpoint.h5").exists()
-            came_from = Runs(home.pool).recorded(training.name) if begun else inputs.runs
-            described = training.described() | {"name": training.name, "runs": came_from}
+            described = training.described() | {"name": training.name, "runs": inputs.begun_from}
             files.write_json(folder / "training.json", described)
-            program = self.program(training)
             if isinstance(training, Line):
                 from sweep.work.line import run_line
 
-                run_line(home, program, inputs, check)
+                run_line(inputs, check)
                 return
             from sweep.training.loop import Watch
             from sweep.work.start import run_training
 
             with tracked(home, training, folder, hardware(), inputs.mask) as tracker:
                 watch = Watch(before_writing=check, recorded=tracker.epoch)
-                run_training(home, program, inputs, mine.began, self.quiet, watch)
+                run_training(home, inputs, mine.began, self.quiet, watch)
                 if training.dense:
                     track_weights(home, training, tracker)
 
@@ -153,8 +149,7 @@ class Worker:
             console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
             from sweep.work.again import train_again
 
-            inputs = open_inputs(home, training, self)
-            train_again(home, self.program(training), inputs, wanted, check, self.quiet)
+            train_again(home, open_inputs(home, training, self), wanted, check, self.quiet)
 
     @contextmanager
     def _claimed(self, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
