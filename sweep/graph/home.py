@@ -71,6 +71,10 @@ class Home:
         """Whether a training has a result, or was skipped."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
+    def result(self, training: Task) -> dict[str, Any] | None:
+        """Return the content of result.json, or None if the training is not done."""
+        return files.read_json_if_there(self.folder(training) / "result.json", RESULT)
+
     def skipped(self, training: Task) -> str:
         """Return why a training was skipped (a layer is fully pruned, see `prune.collapse`), or ""."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)

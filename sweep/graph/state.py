@@ -11,7 +11,7 @@ from sweep import files
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import AGAIN, REASON, RESULT, Home, steps_per_epoch
+from sweep.graph.home import AGAIN, REASON, Home, steps_per_epoch
 from sweep.graph.training import Task
 from sweep.progress import duration
 
@@ -39,7 +39,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
     place = folder / AGAIN if lacking else folder
     begun = claim.read(place)
     starts = begun.starts if begun else 0
-    if not lacking and (result := files.read_json_if_there(folder / "result.json", RESULT)):
+    if not lacking and (result := home.result(training)):
         return State(task, "done", home.last_epoch(training), top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
@@ -123,8 +123,7 @@ def start_seconds(home: Home) -> float:
 
 
 def _dense_results(home: Home) -> list[dict[str, Any]]:
-    found = (files.read_json_if_there(home.folder(one) / "result.json", RESULT) for one in home.graph.dense)
-    return [result for result in found if result]
+    return [result for one in home.graph.dense if (result := home.result(one))]
 
 
 def _dense_devices(home: Home) -> int:
@@ -156,7 +155,7 @@ def forecast(home: Home) -> Forecast | None:
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
-            result = files.read_json_if_there(home.folder(training) / "result.json", RESULT)
+            result = home.result(training)
             if result and result["devices"] == devices and result.get("seconds"):
                 pairs.append((device_seconds(result) / devices, predicted[training.slug]))
     return Forecast(len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs)) if pairs else None
@@ -186,33 +185,22 @@ def device_seconds(result: dict[str, Any]) -> float:
     return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
 
 
-@dataclass
-class _Tally:
-    """Device-hours and epochs of finished trainings."""
-
-    hours: float = 0.0
-    epochs: float = 0.0
-
-
 def cost_of(home: Home) -> Cost:
     """Return what finished trainings took and what missing ones are predicted to take, in device-hours.
 
     An epoch counts as long as those of finished tickets and controls or, if there are none, of the dense runs.
     """
     left, there, lacking = 0.0, folders(home), home.missing_points()
-    dense, others = _Tally(), _Tally()
+    hours, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of finished trainings: dense runs, others
     for training in home.graph:
-        path = home.folder(training) / "result.json"
-        result = files.read_json_if_there(path, RESULT) if training.name in there else None
-        if result:
-            tally = dense if training.dense else others
-            tally.hours += device_seconds(result) / 3600
-            tally.epochs += training.epochs if result.get("seconds") else 0.0
-            left += epochs_left(home, training, lacking[training.name]) if training.name in lacking else 0.0
-        elif training.name not in there:
+        if training.name not in there:
             left += training.epochs
-        elif not home.skipped(training):
-            left += epochs_left(home, training)
-    like = others if others.epochs else dense
-    to_come = like.hours / like.epochs * left if like.epochs else None
-    return Cost(dense.hours + others.hours, to_come, home.experiment.cluster.price_per_gpu_hour)
+            continue
+        if result := home.result(training):
+            hours[training.dense] += device_seconds(result) / 3600
+            epochs[training.dense] += training.epochs if result.get("seconds") else 0.0
+        if training.name in lacking or not (result or home.skipped(training)):
+            left += epochs_left(home, training, lacking.get(training.name, ()))
+    like = not epochs[False]
+    to_come = hours[like] / epochs[like] * left if epochs[like] else None
+    return Cost(hours[True] + hours[False], to_come, home.experiment.cluster.price_per_gpu_hour)

@@ -85,8 +85,8 @@ class _Task(_Value):
         return 1 + max((one.generation for one in self.needs), default=-1)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Start(_Value):
+@dataclass(frozen=True)
+class Start:
     """The origin of a training's weights: an initialization, or another training at a point."""
 
     seed: int | None = None
@@ -102,10 +102,6 @@ class Start(_Value):
         out: dict[str, Any] = {"seed": self.seed} if self.of is None else {"of": self.of.digest, "at": str(self.at)}
         out |= {"weights": self.given} if self.given else {}
         return out | ({"keeps": self.keeps, "other": self.other} if self.keeps else {})
-
-    @property
-    def slug(self) -> str:
-        return f"seed{self.seed}" if self.of is None else f"{self.of.stem}@{self.at}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,6 +14,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, make_mask
 from sweep.graph.training import Training
 from sweep.pruning import masks
+from sweep.pruning.allocations import lowest_out
 from sweep.work.inputs import Inputs
 from tests import synthetic
 from tests.graph.conftest import CONTROLS, FINAL_SEED, QUANTILES, RETRAINED, weights_of
@@ -51,7 +52,7 @@ def assert_same(weights: Weights, expected: Weights) -> None:
 
 
 def final_mask(quantile: float = 0.9) -> np.ndarray:
-    return masks.by_quantile(weights_of(FINAL_SEED).kernels, quantile).mask
+    return lowest_out(np.abs(weights_of(FINAL_SEED).kernels), quantile)
 
 
 @pytest.mark.tensorflow

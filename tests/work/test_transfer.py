@@ -21,6 +21,7 @@ from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
 from tests.commands import lottery
 from tests.conftest import once
+from tests.synthetic import refusal
 
 SOURCE = """
 model: {name: resnet8, width: 0.25}
@@ -86,6 +87,16 @@ def test_a_transfer_that_makes_no_sense_is_refused_in_one_line_and_nothing_is_wr
     extra = ["transfer.data.pad=1"] if override.startswith('transfer.source="') else []
     done = lottery("sweep", files_of / "moved.yaml", override, *extra, "--results", files_of / "out", check=2)
     assert words in done.stderr and "Traceback" not in done.stderr and not (files_of / "out").exists()
+
+
+def test_a_file_that_is_its_own_source_is_refused(tmp_path):
+    (tmp_path / "one.yaml").write_text("transfer: {source: other.yaml}\n")
+    (tmp_path / "other.yaml").write_text("transfer: {source: one.yaml}\n")
+    assert refusal(lambda: load(tmp_path / "one.yaml")).endswith("expected an experiment that is not its own source")
+    (tmp_path / "other.yaml").write_text("recipe: {epochs: 7}\n")
+    extra = ("transfer.source=other.yaml", "recipe.epochs=3")  # the same file with other values
+    found = load(tmp_path / "other.yaml", extra)
+    assert (found.recipe.epochs, found.transfer.recipe.epochs) == (3, 7)
 
 
 @pytest.mark.tensorflow
