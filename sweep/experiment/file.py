@@ -58,9 +58,9 @@ def _fill_in_source(raw: dict[str, Any], folder: Path, sources: tuple[Path, ...]
     source = transfer.get("source")
     if not isinstance(source, str) or Path(source).suffix not in (".yaml", ".yml"):
         return
-    if (there := (folder / source).resolve()) in sources:
+    if (place := (folder / source).resolve()) in sources:
         raise Refused(f"transfer.source: received {brief(source)}, expected an experiment that is not its own source")
-    found = load(folder / source, (), (*sources, there))
+    found = load(folder / source, (), (*sources, place))
     model, own = plain(found.model), raw.setdefault("model", {})
     if isinstance(own, dict) and (other := [key for key in own if key in ("name", "width") and own[key] != model[key]]):
         right = f"{model[other[0]]}, the one of {source}: its masks are for that network"

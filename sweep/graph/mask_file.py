@@ -56,7 +56,7 @@ def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights,
 class Scorer(Protocol):
     """What making a mask needs besides files: the network, if there is no snapshot yet, and gradients from a device."""
 
-    def network(self, training: Training) -> Network: ...
+    def program(self, training: Training) -> Any: ...
 
     def gradients(self, training: Training, weights: Weights) -> Gradients: ...
 
@@ -93,7 +93,7 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
         # found at initialization, or the pool was copied without its large files
         return read_own_mask(home, mask)
     if mask.at_start and scorer:
-        network = scorer.network(mask.of)
+        network = scorer.program(mask.of).network
         weights = initial_weights(mask.of, network)
     else:
         network, weights, _ = weights_at(home, mask.of, mask.method.at)

@@ -47,13 +47,12 @@ class Graph:
     @property
     def dense(self) -> list[Training]:
         """Return the dense runs on the experiment's data, with which tickets are compared."""
-        return [one for one in self.trainings if isinstance(one, Training) and one.kind == "dense"]
+        return [one for one in self.trainings if one.kind == "dense"]
 
     @property
     def sources(self) -> list[Training]:
         """Return the dense runs that masks and rewound weights come from: those of `transfer`, or `dense`."""
-        found = [one for one in self.trainings if isinstance(one, Training) and one.kind == "source"]
-        return found or self.dense
+        return [one for one in self.trainings if one.kind == "source"] or self.dense
 
     def points_of(self, training: Task) -> list[Point]:
         """Return the points of a training that others start from or find their masks in."""
@@ -185,4 +184,5 @@ def _control(kind: str, ticket: Training) -> Training:
 def _instability(ticket: Training) -> Iterator[Task]:
     """Yield two trainings from one point with different data orders, and the line between their final weights."""
     one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose), kind="child") for purpose in (2, 3))
-    yield from (one, other, Line(one, other))
+    line = Line(one.model, one.data, one.recipe, one.seed, one.start, one.begin, one.mask, between=(one, other))
+    yield from (one, other, line)

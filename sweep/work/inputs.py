@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, Scorer, make_mask
 from sweep.graph.runs import Runs
 from sweep.graph.snapshot_file import adopted_weights, initial_weights, read_memory
-from sweep.graph.training import Task, Training
+from sweep.graph.training import Task
 from sweep.pruning.masks import emptied
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
@@ -27,12 +27,6 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
 
 class Skipped(Exception):
     """The training is not started because a layer is fully pruned (`prune.collapse: skip`)."""
-
-
-class Device(Scorer, Protocol):
-    """The place where a task runs: it has the programs of trainings, and what a mask needs besides files."""
-
-    def program(self, training: Task) -> Program: ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,6 @@ class Inputs:
         from sweep.training.loop import Start
 
         training, network, steps = self.training, self.program.network, self.program.steps
-        assert isinstance(training, Training)
         origin, total = training.start, END.step(training.recipe, steps)
         begin = training.begin.step(training.recipe, steps)
         if begin >= total:
@@ -68,7 +61,7 @@ class Inputs:
         return Start(weights, begin, training.seed, mask, training.rates == "last", data, self.memory)
 
 
-def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
+def open_inputs(home: Home, training: Task, device: Scorer) -> Inputs:
     """Return the inputs of a task; raise Refused if one is missing or does not fit, Skipped if it cannot train."""
     for parent in training.needs:
         if why := home.skipped(parent):
@@ -87,7 +80,7 @@ def open_inputs(home: Home, training: Task, device: Device) -> Inputs:
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
     """Return the mask of a training, or None; raise Skipped or Refused (`prune.collapse`) if it empties a layer."""
-    network = scorer.network(training) if isinstance(training, Training) and training.transferred else None
+    network = scorer.program(training).network if training.transferred else None
     found = make_mask(home, training.mask, scorer, network) if training.mask else None
     empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
     if not empty or collapse == "train":

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models import Network, Weights
+from models import Weights
 from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
 from sweep.experiment.point import in_order
@@ -85,10 +85,6 @@ class Worker:
                 compile_once(program, compiled)
             self._program = key, program
         return self._program[1]
-
-    def network(self, training: Training) -> Network:
-        """Return the network of a training."""
-        return self.program(training).network
 
     def gradients(self, training: Training, weights: Weights) -> Gradients:
         """Return the gradients of a training's network on its data, for pruning scores."""

@@ -155,7 +155,7 @@ def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, 
     assert dense.name != plain.training("dense-seed0").name
     worker = Worker(home, quiet=True)
     start = open_inputs(home, dense, worker).start()
-    expected = adopted_weights(final, worker.network(dense), 0)
+    expected = adopted_weights(final, worker.program(dense).network, 0)
     assert all((one == other).all() for one, other in zip(start.weights, expected, strict=True))
     assert fresh.start.given == "" and home.training("ticket-q0.5-k0-seed0").start.given
 
