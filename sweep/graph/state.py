@@ -11,7 +11,7 @@ from sweep import files
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import AGAIN, REASON, Home, steps_per_epoch
+from sweep.graph.home import AGAIN, REASON, Home, folders, steps_per_epoch
 from sweep.graph.training import Task
 from sweep.progress import duration
 
@@ -88,18 +88,6 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
 
 
-def folders(home: Home) -> set[str]:
-    """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
-    pool = home.pool / "trainings"
-    return {path.name for path in pool.iterdir()} if pool.is_dir() else set()
-
-
-def epoch_seconds(home: Home) -> float | None:
-    """Return the median seconds of a dense run's epoch ÷ the trainings on its GPU; None before one was measured."""
-    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
-    return median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines) if lines else None
-
-
 def _seconds(line: dict[str, Any]) -> float:
     return float(line["seconds"] + line["evaluation_seconds"])
 
@@ -107,19 +95,17 @@ def _seconds(line: dict[str, Any]) -> float:
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
     """Return the predicted time of each ticket and control, on as many devices as the dense run; None if unknown.
 
-    With `devices`: as jobs of their own on so many devices, scaled and with start-up time.
+    It goes by the median of a dense run's epochs, each ÷ the trainings on its GPU. With `devices`: as jobs of their own
+    on so many devices, scaled and with start-up time, which is what dense runs took before their first step.
     """
-    each, start = epoch_seconds(home), 0.0
-    if each is None:
+    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
+    if not lines:
         return None
+    each, start = median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines), 0.0
     if devices:
-        each, start = each * max(1.0, _dense_devices(home) / devices), start_seconds(home)
+        each *= max(1.0, _dense_devices(home) / devices)
+        start = median([one["start_seconds"] for one in _dense_results(home) if one.get("start_seconds")] or [0.0])
     return {one.slug: start + each * one.epochs for one in home.graph if not one.dense}
-
-
-def start_seconds(home: Home) -> float:
-    """Return the median time that finished dense runs took before their first step; 0 if unknown."""
-    return median([each["start_seconds"] for each in _dense_results(home) if each.get("start_seconds")] or [0.0])
 
 
 def _dense_results(home: Home) -> list[dict[str, Any]]:

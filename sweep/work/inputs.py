@@ -79,11 +79,14 @@ def open_inputs(home: Home, training: Task, device: Scorer) -> Inputs:
 
 
 def mask_of(home: Home, training: Task, scorer: Scorer) -> Found | None:
-    """Return the mask of a training, or None; raise Skipped or Refused (`prune.collapse`) if it empties a layer."""
+    """Return the mask of a training, or None; raise Skipped or Refused (`prune.collapse`) if it empties a layer.
+
+    A finished training is trained again for lost weights in any case: another experiment may have asked for it.
+    """
     network = scorer.program(training).network if training.transferred else None
     found = make_mask(home, training.mask, scorer, network) if training.mask else None
     empty, collapse = emptied(found.mask, found.network) if found else [], home.experiment.prune.collapse
-    if not empty or collapse == "train":
+    if not empty or collapse == "train" or home.done(training):
         return found
     names = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
     why = f"{len(empty)} layer{'s' if len(empty) > 1 else ''} fully pruned ({names})"

@@ -161,9 +161,8 @@ class Worker:
         for training in home.graph:
             if training.mask is None or home.done(training) or not all(map(home.done, training.needs)):
                 continue
-            if training.transferred:  # its network is known only with its data
-                continue
-            if can_make(home, training.mask):
+            # the network of a transferred one is known only with its data
+            if not training.transferred and can_make(home, training.mask):
                 try:
                     mask_of(home, training, self)
                 except Skipped as why:

@@ -215,3 +215,16 @@ def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp
     found = mask_for(home, replace(ticket, data=replace(data, classes=4)), Worker(home, quiet=True))
     assert (found.network.classes, read_own_mask(home, ticket.mask).network.classes) == (4, 6)
     assert found.network.split("kernel", found.mask)["predictions/kernel"].all()
+
+
+def test_a_finished_training_is_trained_again_though_its_mask_empties_a_layer(own):
+    """Another experiment asked for it with prune.collapse train; this one only needs weights of it that are lost."""
+    from sweep.work.inputs import Skipped
+    from sweep.work.inputs import mask_of as mask_for
+
+    home = Home(own.root, synthetic.experiment(quantiles=(0.999,)))
+    ticket = home.training("ticket-q0.999-k0-seed0")
+    with pytest.raises(Skipped, match="layers? fully pruned"):
+        mask_for(home, ticket, None)
+    synthetic.finish(home, ticket.slug, 0.5)
+    assert mask_for(home, ticket, None).density < 0.002
