@@ -144,7 +144,7 @@ class Home:
 
         A training that is done again for lost weights may itself need weights that are lost.
         """
-        there = folders(self)
+        there = {path.name for path in (self.pool / "trainings").glob("*")}
         if not there:
             return {}
         exists, state = cache(Path.exists), cache(self.weights)  # ask the file system once, for all tickets
@@ -170,11 +170,6 @@ RESULT: files.Shape = {  # keys of result.json that are read
     "version?": str, "run?": str, "runs?": {},
 }  # fmt: skip
 REASON: files.Shape = {"reason": str, "runs?": {}}  # shape of failure.json and skipped.json
-
-
-def folders(home: Home) -> set[str]:
-    """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
-    return {path.name for path in (home.pool / "trainings").glob("*")}
 
 
 def descriptions(pool: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from sweep import files
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import AGAIN, REASON, Home, folders, steps_per_epoch
+from sweep.graph.home import AGAIN, REASON, Home, steps_per_epoch
 from sweep.graph.training import Task
 from sweep.progress import duration
 
@@ -86,6 +86,11 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
         until, folder = epoch + bool(rest), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
+
+
+def folders(home: Home) -> set[str]:
+    """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
+    return {path.name for path in (home.pool / "trainings").glob("*")}
 
 
 def _seconds(line: dict[str, Any]) -> float:
