@@ -79,13 +79,6 @@ def dense_of(experiment: Experiment, seed: int) -> Training:
     return Training(experiment.model, experiment.data, experiment.recipe, seed, start)
 
 
-def _source_of(experiment: Experiment, dense: Training) -> Training:
-    """Return the dense run that masks and rewound weights of a seed come from."""
-    if not experiment.transfer.source:
-        return dense
-    return replace(dense, data=experiment.source.data, recipe=experiment.source.recipe, kind="source")
-
-
 def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
     """Return the masks of one-shot pruning of a dense run."""
     prune = experiment.prune
@@ -93,10 +86,11 @@ def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
 
 
 def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
-    prune, dense = experiment.prune, dense_of(experiment, seed)
-    source = _source_of(experiment, dense)
+    prune, transfer, dense = experiment.prune, experiment.transfer, dense_of(experiment, seed)
     yield dense
-    if source is not dense:
+    source = dense  # which masks and rewound weights come from
+    if transfer.source:
+        source = replace(dense, data=transfer.data, recipe=transfer.recipe, kind="source")
         yield source
     yield from (_lr_rewind(dense, None, k) for k in prune.dense_lr_rewind)
     tickets: list[Training] = []

@@ -25,6 +25,7 @@ from sweep.experiment.controls import Arrangement
 from sweep.experiment.point import BEGINNING, END, Point
 from sweep.pruning.masks import Level
 
+_identity = cache(identity)
 DIGITS = 10  # of the hash in a name: 40 bits, so two of a million trainings collide with probability 0.4
 
 
@@ -268,8 +269,3 @@ def _child(training: Training) -> int:
 def derived_seed(seed: int, purpose: int) -> int:
     """Return a seed derived from `seed`: for a fresh initialization (1), or for two other data orders (2, 3)."""
     return int(np.random.SeedSequence([seed, purpose]).generate_state(1)[0])
-
-
-@cache
-def _identity(part: Any) -> dict[str, Any]:
-    return identity(part)
