@@ -78,7 +78,7 @@ class Home:
     def skipped(self, training: Task) -> str:
         """Return why a training was skipped (a layer is fully pruned, see `prune.collapse`), or ""."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
-        if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
+        if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found.get("runs") or {}):
             return ""
         return str(found["reason"])
 

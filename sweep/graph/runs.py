@@ -62,9 +62,8 @@ class Runs:
         self.refuse_replaced(*training.needs)
         return self.before(training)
 
-    def other(self, record: Mapping[str, Any]) -> str:
-        """Return the first training whose run in the pool is not the one that `record` came from, or ""."""
-        runs = record.get("runs") or {}
+    def other(self, runs: Mapping[str, str]) -> str:
+        """Return the first training whose run in the pool is not the one in `runs`, or ""."""
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
     def replaced(self, training: Task) -> str:
@@ -75,7 +74,7 @@ class Runs:
             if unknown := [need for need in one.needs if need.name not in self._replaced]:
                 waiting += unknown
                 continue
-            own = self.other({"runs": self.recorded(one.name)})
+            own = self.other(self.recorded(one.name))
             before = (self._replaced[need.name] for need in one.needs)
             self._replaced[one.name] = own or next(filter(None, before), "")
             waiting.pop()
