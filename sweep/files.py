@@ -224,9 +224,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         if isinstance(item, h5py.Dataset):
             arrays[name] = item[()]
 
-    with _opened(path) as f:
+    with _opened(path) as (f, attributes):
         f.visititems(collect)
-        attributes = _attributes(f)
     if attributes.pop(CHECKSUM, None) not in (None, checksum(arrays)):
         raise Refused(f"{path}: changed since it was written (checksum); bring it back from a copy, or delete it and "
                       "run again")  # fmt: skip
@@ -235,15 +234,16 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def read_attributes(path: Path) -> dict[str, Any]:
     """Return the attributes of an HDF5 file, without reading its arrays."""
-    with _opened(path) as f:
-        return {name: value for name, value in _attributes(f).items() if name != CHECKSUM}
+    with _opened(path) as (_, attributes):
+        return {name: value for name, value in attributes.items() if name != CHECKSUM}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield an HDF5 file and its attributes; raise Refused if it is damaged."""
     try:
         with h5py.File(path, "r") as f:
-            yield f
+            yield f, {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
     except FileNotFoundError:
         raise Refused(f"{path}: no such file; lottery sweep writes it, with all else that is missing") from None
     except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # what h5py raises for a damaged file
@@ -251,10 +251,6 @@ def _opened(path: Path) -> Iterator[Any]:
             raise Refused(f"{path}: {os.strerror(error.errno)}; expected a file that can be read") from None
         reason = " ".join(str(error).split())
         raise Refused(f"{path}: truncated or not HDF5 ({reason}); delete it and run again") from None
-
-
-def _attributes(f: Any) -> dict[str, Any]:
-    return {key: value.item() if isinstance(value, np.generic) else value for key, value in f.attrs.items()}
 
 
 def write_snapshot(

@@ -18,7 +18,7 @@ from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.hardware import gpu_ids, hardware
 from sweep.progress import Work
-from sweep.pruning.masks import by_quantile
+from sweep.pruning.allocations import lowest_out
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, epoch_of
 from sweep.utilisation import watched
@@ -80,7 +80,7 @@ def time_steps(
             program = Program(one, dataset, devices, use_mask=mask)
             epoch = epoch_of(one.recipe, 0, 0, len(dataset.train), dataset.image_size)
             weights = program.network.initial(0)
-            program.load(weights, by_quantile(weights.kernels, 0.5).mask if mask else None)
+            program.load(weights, lowest_out(np.abs(weights.kernels), 0.5) if mask else None)
             timed(program, epoch, 1)
             first.append(time.perf_counter() - began)
             timed(program, epoch, min(steps, len(epoch.order)))

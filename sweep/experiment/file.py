@@ -17,8 +17,11 @@ MOST_CHARACTERS = 131_072  # enough for some ten thousand seeds or quantiles, re
 MOST_NESTED, MOST_ALIASES = 20, 100
 
 
-def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Return the experiment in a YAML file, with `recipe.epochs=30` overrides; raise Refused with all mistakes."""
+def load(path: Path, overrides: Iterable[str] = (), sources: tuple[Path, ...] = ()) -> Experiment:
+    """Return the experiment in a YAML file, with `recipe.epochs=30` overrides; raise Refused with all mistakes.
+
+    `sources`: the files whose source led here, and this one; empty where no other file led here.
+    """
     from sweep.experiment.reading import read
 
     try:
@@ -37,7 +40,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
         raw.setdefault("name", path.stem)
         for keys, value in given:
             _set(raw, keys, value)
-        _fill_in_source(raw, path.parent)
+        _fill_in_source(raw, path.parent, sources)
         experiment = read(raw)
         if len(dump(experiment)) > MOST_CHARACTERS - 1000:  # leaves room for the digest of the images and the checksum
             raise Refused(f"written out in full, more than {MOST_CHARACTERS - 1000:,} characters; expected an "
@@ -47,7 +50,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     return experiment
 
 
-def _fill_in_source(raw: dict[str, Any], folder: Path) -> None:
+def _fill_in_source(raw: dict[str, Any], folder: Path, sources: tuple[Path, ...]) -> None:
     """Fill in `transfer` and the network from the experiment file that `transfer.source` names; given values stay."""
     transfer = raw.get("transfer")
     if not isinstance(transfer, dict):
@@ -55,7 +58,9 @@ def _fill_in_source(raw: dict[str, Any], folder: Path) -> None:
     source = transfer.get("source")
     if not isinstance(source, str) or Path(source).suffix not in (".yaml", ".yml"):
         return
-    found = load(folder / source)
+    if (place := (folder / source).resolve()) in sources:
+        raise Refused(f"transfer.source: received {brief(source)}, expected an experiment that is not its own source")
+    found = load(folder / source, (), (*sources, place))
     model, own = plain(found.model), raw.setdefault("model", {})
     if isinstance(own, dict) and (other := [key for key in own if key in ("name", "width") and own[key] != model[key]]):
         right = f"{model[other[0]]}, the one of {source}: its masks are for that network"

@@ -54,11 +54,11 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         raise Busy(f"{_named(folder)}: process {before.pid} on {before.host} trains it since {_when(before.began)}, "
                    f"last sign of life {_when(_touched(folder))}")  # fmt: skip
     reached = _reached(folder)
-    further = before is None or before.reached != reached
+    idle = before.idle_starts if before and before.reached == reached else 0
     claim = Claim(
         owner=uuid.uuid4().hex,
         starts=before.starts + 1 if before else 1,
-        idle_starts=1 if further or before is None else before.idle_starts + 1,
+        idle_starts=idle + 1,
         reached=reached,
         began=time.time(),
         host=_host(),
@@ -68,14 +68,14 @@ def take(folder: Path, restarts: int | None = None) -> Claim:
         kernel=_kernel(),
         born=_born(os.getpid()),
     )
-    if restarts is not None and before is not None and claim.idle_starts > restarts + 1:
+    if restarts is not None and before and idle > restarts:
         raise Stuck(
-            f"begun {before.idle_starts} times without getting past {reached or 'its beginning'}, last on {before.host}"
+            f"begun {idle} times without getting past {reached or 'its beginning'}, last on {before.host}"
             f"{f' in job {before.job}' if before.job else ''}; its log may say why"
         )
     with alone(folder / ".claim.lock"):  # of two processes that find no claim, or the same dead one, only one gets it
         now = read(folder)
-        if now is not None and (before is None or now.owner != before.owner):
+        if now and not (before and now.owner == before.owner):
             raise Busy(f"{_named(folder)}: process {now.pid} on {now.host} began it at this moment")
         files.write_json(folder / "claim.json", claim)
     return claim

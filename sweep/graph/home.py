@@ -71,10 +71,14 @@ class Home:
         """Whether a training has a result, or was skipped."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
 
+    def result(self, training: Task) -> dict[str, Any] | None:
+        """Return the content of result.json, or None if the training is not done."""
+        return files.read_json_if_there(self.folder(training) / "result.json", RESULT)
+
     def skipped(self, training: Task) -> str:
         """Return why a training was skipped (a layer is fully pruned, see `prune.collapse`), or ""."""
         found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
-        if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found):
+        if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found.get("runs") or {}):
             return ""
         return str(found["reason"])
 
@@ -140,15 +144,15 @@ class Home:
 
         A training that is done again for lost weights may itself need weights that are lost.
         """
-        folders = {path.name for path in (self.pool / "trainings").glob("*")}
-        if not folders:
+        there = {path.name for path in (self.pool / "trainings").glob("*")}
+        if not there:
             return {}
         exists, state = cache(Path.exists), cache(self.weights)  # ask the file system once, for all tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # parents come before their children
-            if training.name in folders and training.name not in out and self.done(training):
+            if training.name in there and training.name not in out and self.done(training):
                 continue
-            if not any(need.name in folders for need in training.needs):
+            if not any(need.name in there for need in training.needs):
                 continue
             for need, at in self.reads(training, exists):
                 if state(need, at) == "lost" and at not in out.get(need.name, ()):
@@ -223,30 +227,28 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
 def open_home(experiment: Experiment, root: Path) -> Home:
     """Return the experiment's folder, created or updated with the experiment as it is; a record is unpacked there."""
     refuse_old(root)
-    described = root / "experiment.yaml"
+    described, home = root / "experiment.yaml", Home(root, experiment)
     try:
         packed.unpack_here(root.parent)
-        before = _described(described) if described.exists() else None
-        other = before and before.data.name == experiment.data.name and before.data.listing != experiment.data.listing
-        if before and other and any(map(Home(root, before).done, graph_of(before))):
-            raise Refused(
-                f"data.path: other images than those {described} was planned with (listing {experiment.data.listing}, "
-                f"before {before.data.listing}); put them back, or give the experiment another name"
-            )
-        if before != experiment:
-            files.write_text(described, experiment_file.record(experiment))
-            if before and (dropped := _dropped(Home(root, before), experiment)):
-                console.print(f"{root}: it no longer asks for {dropped} of its finished trainings; they stay where "
-                              "they are, and lottery tidy lists what no experiment asks for")  # fmt: skip
+        dropped: set[Task] = set()
+        if described.exists():
+            before = Home(root, _described(described))
+            if before.experiment == experiment:
+                return home
+            ended, now, then = {*filter(before.done, before.graph)}, experiment.data, before.experiment.data
+            if ended and now.name == then.name and now.listing != then.listing:
+                raise Refused(
+                    f"data.path: other images than those {described} was planned with (listing {now.listing}, before "
+                    f"{then.listing}); put them back, or give the experiment another name"
+                )
+            dropped = ended - {*home.graph}
+        files.write_text(described, experiment_file.record(experiment))
+        if dropped:
+            console.print(f"{root}: it no longer asks for {len(dropped)} of its finished trainings; they stay where "
+                          "they are, and lottery tidy lists what no experiment asks for")  # fmt: skip
     except OSError as error:
         raise Refused(f"{error.filename or root}: {error.strerror}; expected a folder that can be written") from None
-    return Home(root, experiment)
-
-
-def _dropped(before: Home, now: Experiment) -> int:
-    """Return how many finished trainings an experiment asked for before and does not ask for now."""
-    wanted = {training.name for training in graph_of(now)}
-    return sum(training.name not in wanted and before.done(training) for training in before.graph)
+    return home
 
 
 def _described(path: Path) -> Experiment:

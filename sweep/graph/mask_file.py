@@ -56,7 +56,7 @@ def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights,
 class Scorer(Protocol):
     """What making a mask needs besides files: the network, if there is no snapshot yet, and gradients from a device."""
 
-    def network(self, training: Training) -> Network: ...
+    def program(self, training: Training) -> Any: ...
 
     def gradients(self, training: Training, weights: Weights) -> Gradients: ...
 
@@ -92,7 +92,11 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
     if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
         # found at initialization, or the pool was copied without its large files
         return read_own_mask(home, mask)
-    network, weights = _weights_of(home, mask, scorer)
+    if mask.at_start and scorer:
+        network = scorer.program(mask.of).network
+        weights = initial_weights(mask.of, network)
+    else:
+        network, weights, _ = weights_at(home, mask.of, mask.method.at)
     digest = run_of(weights)
     if not path.exists():
         pruned = _pruned(home, mask, network, weights, scorer)
@@ -106,14 +110,6 @@ def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
         # scores from gradients differ slightly between GPUs: ticket and controls use the mask that was written first
         files.write_arrays(path, arrays, attributes, first=True)
     return read_mask(home, mask, digest)
-
-
-def _weights_of(home: Home, mask: Mask, scorer: Scorer | None) -> tuple[Network, Weights]:
-    if mask.at_start and scorer:
-        network = scorer.network(mask.of)
-        return network, initial_weights(mask.of, network)
-    network, weights, _ = weights_at(home, mask.of, mask.method.at)
-    return network, weights
 
 
 def _pruned(home: Home, mask: Mask, network: Network, weights: Weights, scorer: Scorer | None) -> masks.Pruned:

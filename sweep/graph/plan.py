@@ -47,13 +47,12 @@ class Graph:
     @property
     def dense(self) -> list[Training]:
         """Return the dense runs on the experiment's data, with which tickets are compared."""
-        return [one for one in self.trainings if isinstance(one, Training) and one.kind == "dense"]
+        return [one for one in self.trainings if one.kind == "dense"]
 
     @property
     def sources(self) -> list[Training]:
         """Return the dense runs that masks and rewound weights come from: those of `transfer`, or `dense`."""
-        found = [one for one in self.trainings if isinstance(one, Training) and one.kind == "source"]
-        return found or self.dense
+        return [one for one in self.trainings if one.kind == "source"] or self.dense
 
     def points_of(self, training: Task) -> list[Point]:
         """Return the points of a training that others start from or find their masks in."""
@@ -80,13 +79,6 @@ def dense_of(experiment: Experiment, seed: int) -> Training:
     return Training(experiment.model, experiment.data, experiment.recipe, seed, start)
 
 
-def _source_of(experiment: Experiment, dense: Training) -> Training:
-    """Return the dense run that masks and rewound weights of a seed come from."""
-    if not experiment.transfer.source:
-        return dense
-    return replace(dense, data=experiment.source.data, recipe=experiment.source.recipe, kind="source")
-
-
 def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
     """Return the masks of one-shot pruning of a dense run."""
     prune = experiment.prune
@@ -94,10 +86,11 @@ def masks_of(experiment: Experiment, dense: Training) -> list[Mask]:
 
 
 def _of_seed(experiment: Experiment, seed: int) -> Iterator[Task]:
-    prune, dense = experiment.prune, dense_of(experiment, seed)
-    source = _source_of(experiment, dense)
+    prune, transfer, dense = experiment.prune, experiment.transfer, dense_of(experiment, seed)
     yield dense
-    if source is not dense:
+    source = dense  # which masks and rewound weights come from
+    if transfer.source:
+        source = replace(dense, data=transfer.data, recipe=transfer.recipe, kind="source")
         yield source
     yield from (_lr_rewind(dense, None, k) for k in prune.dense_lr_rewind)
     tickets: list[Training] = []
@@ -185,4 +178,5 @@ def _control(kind: str, ticket: Training) -> Training:
 def _instability(ticket: Training) -> Iterator[Task]:
     """Yield two trainings from one point with different data orders, and the line between their final weights."""
     one, other = (replace(ticket, seed=derived_seed(ticket.seed, purpose), kind="child") for purpose in (2, 3))
-    yield from (one, other, Line(one, other))
+    line = Line(one.model, one.data, one.recipe, one.seed, one.start, one.begin, one.mask, between=(one, other))
+    yield from (one, other, line)

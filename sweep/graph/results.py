@@ -12,7 +12,7 @@ from typing import Any
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END
-from sweep.graph.home import RESULT, Home
+from sweep.graph.home import Home
 from sweep.graph.mask_file import read_own_mask, right_count
 from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
@@ -72,8 +72,7 @@ Results = dict[Task, dict[str, Any]]  # content of result.json
 
 def results_of(home: Home) -> Results:
     """Return the content of result.json of every finished training."""
-    paths = {training: home.folder(training) / "result.json" for training in home.graph}
-    return {training: files.read_json(path, RESULT) for training, path in paths.items() if path.exists()}
+    return {training: result for training in home.graph if (result := home.result(training))}
 
 
 def evaluations(home: Home) -> dict[str, dict[str, Any]]:
@@ -150,8 +149,7 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
         level = training.mask.level
         out |= {level.kind: level.value, "method": str(training.mask.method)}
         out |= {"round": training.mask.round, "mask": training.mask.of_ticket.name}
-    if out["state"] == "done":
-        result = files.read_json(folder / "result.json", RESULT)
+    if out["state"] == "done" and (result := home.result(training)):
         if result.get("training", training.name) != training.name:
             raise Refused(f"{folder / 'result.json'}: the result of {result['training']}; put it back, or delete the "
                           "folder to train it again")  # fmt: skip

@@ -37,19 +37,16 @@ class Runs:
 
     def __init__(self, pool: Path) -> None:
         self.pool = pool
-        self._records: dict[str, dict[str, Any] | None] = {}
-        self._there: dict[str, str | None] = {}
+        self.record, self.there = cache(self._record), cache(self._run)
         self._replaced: dict[str, str] = {}
 
-    def there(self, name: str) -> str | None:
+    def _run(self, name: str) -> str | None:
         """Return the run of a training in the pool; None if it is not done, or its run is unknown."""
-        if name not in self._there:
-            record, final = self.record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
-            run = record.get("run") if record else None
-            if record and run is None and final.exists():  # written by a version that did not record runs
-                run = _run_of_file(final, final.stat().st_mtime_ns)
-            self._there[name] = run
-        return self._there[name]
+        record, final = self.record(name), self.pool / "trainings" / name / "snapshots" / "final.h5"
+        run = record.get("run") if record else None
+        if record and run is None and final.exists():  # written by a version that did not record runs
+            run = _run_of_file(final, final.stat().st_mtime_ns)
+        return run
 
     def before(self, training: Task) -> dict[str, str]:
         """Return the runs of the trainings that a training comes from, by name."""
@@ -65,9 +62,8 @@ class Runs:
         self.refuse_replaced(*training.needs)
         return self.before(training)
 
-    def other(self, record: Mapping[str, Any]) -> str:
-        """Return the first training whose run in the pool is not the one that `record` came from, or ""."""
-        runs = record.get("runs") or {}
+    def other(self, runs: Mapping[str, str]) -> str:
+        """Return the first training whose run in the pool is not the one in `runs`, or ""."""
         return next((name for name, run in runs.items() if self.there(name) not in (None, run)), "")
 
     def replaced(self, training: Task) -> str:
@@ -78,7 +74,7 @@ class Runs:
             if unknown := [need for need in one.needs if need.name not in self._replaced]:
                 waiting += unknown
                 continue
-            own = self.other({"runs": self.recorded(one.name)})
+            own = self.other(self.recorded(one.name))
             before = (self._replaced[need.name] for need in one.needs)
             self._replaced[one.name] = own or next(filter(None, before), "")
             waiting.pop()
@@ -87,16 +83,14 @@ class Runs:
     def refuse_replaced(self, *trainings: Task) -> None:
         """Raise Refused if one of the trainings came from a run that is no longer in the pool."""
         for training in trainings:
-            if not (parent := self.replaced(training)):
-                continue
-            raise Refused(f"{self.pool / 'trainings' / training.name}: came from another run of {parent} than the one "
-                          "there; put that one back, or lottery tidy --replaced --delete and run again")  # fmt: skip
+            if parent := self.replaced(training):
+                folder = self.pool / "trainings" / training.name
+                raise Refused(f"{folder}: came from another run of {parent} than the one there; put that one back, or "
+                              "lottery tidy --replaced --delete and run again")  # fmt: skip
 
-    def record(self, name: str) -> dict[str, Any] | None:
+    def _record(self, name: str) -> dict[str, Any] | None:
         """Return the content of result.json of a training, or None if it is not done."""
-        if name not in self._records:
-            self._records[name] = files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
-        return self._records[name]
+        return files.read_json_if_there(self.pool / "trainings" / name / "result.json", RUNS)
 
     def recorded(self, name: str) -> dict[str, str]:
         """Return the runs a training came from, from its result or, before it is finished, from training.json."""

@@ -11,7 +11,7 @@ from sweep import files
 from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph import claim
-from sweep.graph.home import AGAIN, REASON, RESULT, Home, steps_per_epoch
+from sweep.graph.home import AGAIN, REASON, Home, steps_per_epoch
 from sweep.graph.training import Task
 from sweep.progress import duration
 
@@ -39,7 +39,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
     place = folder / AGAIN if lacking else folder
     begun = claim.read(place)
     starts = begun.starts if begun else 0
-    if not lacking and (result := files.read_json_if_there(folder / "result.json", RESULT)):
+    if not lacking and (result := home.result(training)):
         return State(task, "done", home.last_epoch(training), top1=result["test"]["top1"], starts=starts)
     if reason := home.skipped(training):
         return State(task, "skipped", 0, reason)
@@ -90,14 +90,7 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
 
 def folders(home: Home) -> set[str]:
     """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
-    pool = home.pool / "trainings"
-    return {path.name for path in pool.iterdir()} if pool.is_dir() else set()
-
-
-def epoch_seconds(home: Home) -> float | None:
-    """Return the median seconds of a dense run's epoch ÷ the trainings on its GPU; None before one was measured."""
-    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
-    return median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines) if lines else None
+    return {path.name for path in (home.pool / "trainings").glob("*")}
 
 
 def _seconds(line: dict[str, Any]) -> float:
@@ -107,24 +100,21 @@ def _seconds(line: dict[str, Any]) -> float:
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
     """Return the predicted time of each ticket and control, on as many devices as the dense run; None if unknown.
 
-    With `devices`: as jobs of their own on so many devices, scaled and with start-up time.
+    It goes by the median of a dense run's epochs, each ÷ the trainings on its GPU. With `devices`: as jobs of their own
+    on so many devices, scaled and with start-up time, which is what dense runs took before their first step.
     """
-    each, start = epoch_seconds(home), 0.0
-    if each is None:
+    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
+    if not lines:
         return None
+    each, start = median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines), 0.0
     if devices:
-        each, start = each * max(1.0, _dense_devices(home) / devices), start_seconds(home)
+        each *= max(1.0, _dense_devices(home) / devices)
+        start = median([one["start_seconds"] for one in _dense_results(home) if one.get("start_seconds")] or [0.0])
     return {one.slug: start + each * one.epochs for one in home.graph if not one.dense}
 
 
-def start_seconds(home: Home) -> float:
-    """Return the median time that finished dense runs took before their first step; 0 if unknown."""
-    return median([each["start_seconds"] for each in _dense_results(home) if each.get("start_seconds")] or [0.0])
-
-
 def _dense_results(home: Home) -> list[dict[str, Any]]:
-    found = (files.read_json_if_there(home.folder(one) / "result.json", RESULT) for one in home.graph.dense)
-    return [result for result in found if result]
+    return [result for one in home.graph.dense if (result := home.result(one))]
 
 
 def _dense_devices(home: Home) -> int:
@@ -156,7 +146,7 @@ def forecast(home: Home) -> Forecast | None:
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
-            result = files.read_json_if_there(home.folder(training) / "result.json", RESULT)
+            result = home.result(training)
             if result and result["devices"] == devices and result.get("seconds"):
                 pairs.append((device_seconds(result) / devices, predicted[training.slug]))
     return Forecast(len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs)) if pairs else None
@@ -186,33 +176,22 @@ def device_seconds(result: dict[str, Any]) -> float:
     return float(result.get("gpu_seconds", result.get("seconds", 0.0) * share))
 
 
-@dataclass
-class _Tally:
-    """Device-hours and epochs of finished trainings."""
-
-    hours: float = 0.0
-    epochs: float = 0.0
-
-
 def cost_of(home: Home) -> Cost:
     """Return what finished trainings took and what missing ones are predicted to take, in device-hours.
 
     An epoch counts as long as those of finished tickets and controls or, if there are none, of the dense runs.
     """
     left, there, lacking = 0.0, folders(home), home.missing_points()
-    dense, others = _Tally(), _Tally()
+    hours, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of finished trainings: dense runs, others
     for training in home.graph:
-        path = home.folder(training) / "result.json"
-        result = files.read_json_if_there(path, RESULT) if training.name in there else None
-        if result:
-            tally = dense if training.dense else others
-            tally.hours += device_seconds(result) / 3600
-            tally.epochs += training.epochs if result.get("seconds") else 0.0
-            left += epochs_left(home, training, lacking[training.name]) if training.name in lacking else 0.0
-        elif training.name not in there:
+        if training.name not in there:
             left += training.epochs
-        elif not home.skipped(training):
-            left += epochs_left(home, training)
-    like = others if others.epochs else dense
-    to_come = like.hours / like.epochs * left if like.epochs else None
-    return Cost(dense.hours + others.hours, to_come, home.experiment.cluster.price_per_gpu_hour)
+            continue
+        if result := home.result(training):
+            hours[training.dense] += device_seconds(result) / 3600
+            epochs[training.dense] += training.epochs if result.get("seconds") else 0.0
+        if training.name in lacking or not (result or home.skipped(training)):
+            left += epochs_left(home, training, lacking.get(training.name, ()))
+    like = not epochs[False]
+    to_come = hours[like] / epochs[like] * left if epochs[like] else None
+    return Cost(hours[True] + hours[False], to_come, home.experiment.cluster.price_per_gpu_hour)

@@ -4,8 +4,7 @@
     start     = initialization(seed) | the weights of another training at a point
     begin     = the point of the schedule where it starts
     Mask      = method (score, allocation, point), level, training it is found in, earlier mask, arrangement
-    Line      = two trainings, and the straight line between their final weights
-    Task      = Training | Line, a node of an experiment's graph
+    Line      = a Training that evaluates the straight line between the final weights of two others
 
 Equal values have equal names, whichever experiment asks for them; so they share a folder and are trained once.
 """
@@ -17,7 +16,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from sweep.experiment.controls import Arrangement
 from sweep.experiment.point import BEGINNING, END, Point
 from sweep.pruning.masks import Level
 
+_identity = cache(identity)
 DIGITS = 10  # of the hash in a name: 40 bits, so two of a million trainings collide with probability 0.4
 
 
@@ -66,27 +66,8 @@ class _Value(ABC):
         return self.name
 
 
-class _Task(_Value):
-    """A node of the graph: a training, or the line between two."""
-
-    @property
-    @abstractmethod
-    def uses(self) -> tuple[tuple[Training, Point], ...]:
-        """Return the weights (training, point) of other trainings that the task needs."""
-
-    @cached_property
-    def needs(self) -> tuple[Training, ...]:
-        """Return the trainings that must be done before this task."""
-        return tuple({one.name: one for one, _ in self.uses}.values())
-
-    @cached_property
-    def generation(self) -> int:
-        """Return the stage: how many trainings must be done before this task, one after the other."""
-        return 1 + max((one.generation for one in self.needs), default=-1)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Start(_Value):
+@dataclass(frozen=True)
+class Start:
     """The origin of a training's weights: an initialization, or another training at a point."""
 
     seed: int | None = None
@@ -102,10 +83,6 @@ class Start(_Value):
         out: dict[str, Any] = {"seed": self.seed} if self.of is None else {"of": self.of.digest, "at": str(self.at)}
         out |= {"weights": self.given} if self.given else {}
         return out | ({"keeps": self.keeps, "other": self.other} if self.keeps else {})
-
-    @property
-    def slug(self) -> str:
-        return f"seed{self.seed}" if self.of is None else f"{self.of.stem}@{self.at}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,8 +132,8 @@ class Mask(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Training(_Task):
-    """One run of the training loop."""
+class Training(_Value):
+    """One run of the training loop, a node of the graph."""
 
     model: Model
     data: Data
@@ -225,6 +202,16 @@ class Training(_Task):
         found = ((self.mask.of, self.mask.method.at),) if self.mask and not self.mask.at_start else ()
         return self.starts + found
 
+    @cached_property
+    def needs(self) -> tuple[Training, ...]:
+        """Return the trainings that must be done before this one."""
+        return tuple({one.name: one for one, _ in self.uses}.values())
+
+    @cached_property
+    def generation(self) -> int:
+        """Return the stage: how many trainings must be done before this one, one after the other."""
+        return 1 + max((one.generation for one in self.needs), default=-1)
+
     @property
     def epochs(self) -> float:
         """Return the number of epochs it trains; a starting point in steps counts as 0 epochs."""
@@ -232,60 +219,33 @@ class Training(_Task):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Line(_Task):
-    """The line between the final weights of two trainings that differ only in data order. Nothing is trained."""
+class Line(Training):
+    """The line between the final weights of two trainings that differ only in data order. Nothing is trained.
 
-    one: Training
-    other: Training
-    kind: ClassVar[str] = "instability"
-    dense: ClassVar[bool] = False
-    transferred: ClassVar[bool] = False
-    epochs: ClassVar[float] = 0
+    All other fields are those of the first.
+    """
 
-    @property
-    def model(self) -> Model:
-        return self.one.model
-
-    @property
-    def data(self) -> Data:
-        return self.one.data
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.one.recipe
-
-    @property
-    def begin(self) -> Point:
-        return self.one.begin
-
-    @property
-    def rewound(self) -> Point:
-        return self.one.rewound
-
-    @property
-    def mask(self) -> Mask | None:
-        return self.one.mask
-
-    @property
-    def origin(self) -> int:
-        return self.one.origin
+    kind: str = "instability"
+    between: tuple[Training, ...] = ()
 
     def described(self) -> dict[str, Any]:
-        return {"line": [self.one.digest, self.other.digest]}
-
-    @property
-    def slug(self) -> str:
-        return "-".join([self.kind, *_of_mask(self)]) + f"-k{self.begin}-seed{self.origin}"
+        return {"line": [one.digest for one in self.between]}
 
     @property
     def starts(self) -> tuple[tuple[Training, Point], ...]:
         """Return the two ends of the line."""
-        return (self.one, END), (self.other, END)
+        return tuple((one, END) for one in self.between)
 
-    uses = starts
+    @cached_property
+    def uses(self) -> tuple[tuple[Training, Point], ...]:
+        return self.starts
+
+    @property
+    def epochs(self) -> float:
+        return 0
 
 
-Task = Training | Line
+Task = Training  # where it may be a line, too
 
 
 def _of_mask(training: Task) -> list[str]:
@@ -309,8 +269,3 @@ def _child(training: Training) -> int:
 def derived_seed(seed: int, purpose: int) -> int:
     """Return a seed derived from `seed`: for a fresh initialization (1), or for two other data orders (2, 3)."""
     return int(np.random.SeedSequence([seed, purpose]).generate_state(1)[0])
-
-
-@cache
-def _identity(part: Any) -> dict[str, Any]:
-    return identity(part)

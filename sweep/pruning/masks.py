@@ -14,7 +14,7 @@ import numpy as np
 
 from models import Network
 from sweep.errors import Refused
-from sweep.pruning.allocations import Allocate, Costs, Shape, allocation
+from sweep.pruning.allocations import Costs, Shape, allocation
 from sweep.pruning.scores import SCORES, Seen
 
 
@@ -36,15 +36,6 @@ class Pruned:
 
     mask: np.ndarray
     threshold: float | None
-
-
-def by_quantile(weights: np.ndarray, quantile: float) -> Pruned:
-    """Return the mask that prunes the `round(quantile * n)` weights of smallest magnitude, of equal ones the earlier.
-
-    >>> by_quantile(np.array([3.0, -1.0, 2.0, 1.0, -5.0]), 0.4)
-    Pruned(mask=array([ True, False,  True, False,  True]), threshold=1.0)
-    """
-    return prune(Seen(weights, [weights.size]), [(weights.size, 1)], Level("quantile", quantile))
 
 
 def by_threshold(weights: np.ndarray, threshold: float, inverted: bool = False) -> Pruned:
@@ -75,31 +66,26 @@ def prune(
 ) -> Pruned:
     """Return the mask at one level, inside the mask `within` if given; `inverted` prunes the highest scores.
 
-    `costs`: multiply-adds of every weight, if the level is a share of these.
+    A score is taken once, or again after every step that keeps a fixed share of the weights. `costs`: multiply-adds of
+    every weight, if the level is a share of these.
+
+    >>> five = np.array([3.0, -1.0, 2.0, 1.0, -5.0])
+    >>> prune(Seen(five, [5]), [(5, 1)], Level("quantile", 0.4))
+    Pruned(mask=array([ True, False,  True, False,  True]), threshold=1.0)
     """
     if level.kind == "threshold":
         return by_threshold(seen.weights, level.value, inverted)
-    mask = _stepwise(seen, shapes, level.value, score, allocation(allocate), within, inverted, costs)
-    single = score == "magnitude" and allocate == "global" and not inverted
-    return Pruned(mask, float(np.abs(seen.weights[~mask]).max(initial=0.0)) if single else None)
-
-
-def _stepwise(
-    seen: Seen, shapes: Sequence[Shape], quantile: float, score: str, allocate: Allocate, within: np.ndarray | None,
-    inverted: bool, costs: Costs,
-) -> np.ndarray:  # fmt: skip
-    """Return the mask of a score taken once, or again after every step that keeps a fixed share of the weights."""
     rule, mask = SCORES[score], np.ones(seen.weights.size, bool) if within is None else within
-    density = float(np.average(mask, weights=costs))
-    while True:
+    density, last = float(np.average(mask, weights=costs)), False
+    while not last:
         density *= rule.step  # the intended density, not the achieved one: with few weights a step may prune none
-        last = rule.step == 1.0 or density <= 1.0 - quantile
+        last = rule.step == 1.0 or density <= 1.0 - level.value
         scores = rule.of(replace(seen, weights=np.where(mask, seen.weights, 0)))
         _refuse_infinite(scores[mask], score)
         ranked = np.where(mask, -scores if inverted else scores, -np.inf)
-        mask = allocate(ranked, shapes, quantile if last else 1.0 - density, costs)
-        if last:
-            return mask
+        mask = allocation(allocate)(ranked, shapes, level.value if last else 1.0 - density, costs)
+    single = score == "magnitude" and allocate == "global" and not inverted
+    return Pruned(mask, float(np.abs(seen.weights[~mask]).max(initial=0.0)) if single else None)
 
 
 def _refuse_infinite(scores: np.ndarray, name: str) -> None:

@@ -65,7 +65,7 @@ class Watch:
     """The callbacks of a training: the owner is told about points, epochs and the beginning, and may stop a write."""
 
     points: frozenset[int] = frozenset()  # steps of the schedule at which `reached` is called
-    reached: Callable[[int], None] = lambda step: None  # called before metrics or checkpoint say that the step is done
+    reached: Callable[[int], Any] = lambda step: None  # called before metrics or checkpoint say that the step is done
     before_writing: Callable[[], None] = lambda: None  # raises if another process has taken over the training
     recorded: Callable[[], None] = lambda: None  # called after an epoch was written to metrics.jsonl
     begins: Callable[[int], None] = lambda step: None  # called with the step where training starts or resumes

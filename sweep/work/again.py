@@ -19,7 +19,6 @@ from sweep.experiment import END, Point
 from sweep.experiment.point import in_order
 from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
 from sweep.graph.runs import run_of
-from sweep.graph.training import Task
 from sweep.hardware import circumstances, gpu_name
 from sweep.training.loop import Watch, train
 from sweep.training.program import Program
@@ -34,9 +33,9 @@ class Other(Exception):
 class _First:
     """The record of the first training, whose weights at the wanted points are missing."""
 
-    def __init__(self, home: Home, training: Task, wanted: list[Point]) -> None:
+    def __init__(self, home: Home, inputs: Inputs, wanted: list[Point]) -> None:
+        training, folder = inputs.training, inputs.folder
         self.name, self.wanted, self.last = training.slug, wanted, home.last_epoch(training)
-        folder = home.folder(training)
         self.words = ", ".join(in_order(map(str, wanted)))
         self.lost = f"{self.name}: its weights at {self.words} are not there"
         kept = ", ".join(f"{step}it" for step in kept_steps(folder)) or "none"
@@ -69,27 +68,24 @@ class _First:
 
 
 def train_again(
-    home: Home, program: Program, inputs: Inputs, wanted: list[Point], before_writing: Callable[[], None], quiet: bool
+    home: Home, inputs: Inputs, wanted: list[Point], before_writing: Callable[[], None], quiet: bool
 ) -> None:
     """Train again up to the wanted points and write their weights into the training's folder, or raise Refused."""
-    training = inputs.training
-    folder, start = home.folder(training), inputs.start(program.network, program.steps)
-    first, place = _First(home, training, wanted), folder / AGAIN
+    training, folder, program, start = inputs.training, inputs.folder, inputs.program, inputs.start()
+    first, place = _First(home, inputs, wanted), folder / AGAIN
     points, until = first.goal(program, start.step)
     if _passed(place, points, program):
         (place / "checkpoint.h5").unlink()
     watch = Watch(
         points=points, begins=partial(drop_later, place), before_writing=before_writing,
-        reached=lambda at: keep(place, program, training, at, program.weights()),
-        recorded=partial(first.compare, place),
+        reached=partial(keep, inputs, place), recorded=partial(first.compare, place),
     )  # fmt: skip
     try:
         train(program, start, place, f"{training.slug}, again up to {first.words}", quiet, watch, until)
         if END in wanted:
-            final = program.evaluation.weights()
+            final = keep(inputs, place, END)
             if first.result.get("run") not in (None, run_of(final)):
                 raise Other("other weights at its end")
-            keep(place, program, training, END, final)
     except Other as other:
         for path in (place / "snapshots", place / "checkpoint.h5", place / "metrics.jsonl"):  # keeps the claim
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

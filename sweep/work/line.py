@@ -14,17 +14,15 @@ import numpy as np
 
 from models import Weights
 from sweep import files
-from sweep.graph.home import Home
 from sweep.hardware import circumstances
-from sweep.training.program import Program
 from sweep.work.inputs import Inputs
 
 POINTS = 30
 
 
-def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Callable[[], None]) -> None:
+def run_line(inputs: Inputs, before_writing: Callable[[], None]) -> None:
     """Evaluate the points of the line and write its result."""
-    line, (one, other) = inputs.training, inputs.weights
+    program, (one, other) = inputs.program, inputs.weights
     found = []
     for share in np.linspace(0.0, 1.0, POINTS, dtype=np.float32):
         mixed = Weights(*(a + share * (b - a) for a, b in zip(one, other, strict=True)))
@@ -33,7 +31,7 @@ def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Calla
     errors = [1.0 - each["top1"] for each in found]
     worst = int(np.argmax(errors))
     result = {
-        "training": line.name,
+        "training": inputs.training.name,
         "test": found[worst],  # at the worst point of the line
         "validation": {},
         "instability": instability(errors),
@@ -42,12 +40,12 @@ def run_line(home: Home, program: Program, inputs: Inputs, before_writing: Calla
         "steps_per_epoch": program.steps,
         "seconds": 0.0,
         "devices": program.devices.replicas,
-        "fingerprint": inputs.fingerprint,
+        "fingerprint": program.fingerprint,
         "runs": inputs.runs,
         **circumstances(),
     }
     before_writing()
-    files.write_json(home.folder(line) / "result.json", result)
+    files.write_json(inputs.folder / "result.json", result)
 
 
 def instability(errors: list[float]) -> float:

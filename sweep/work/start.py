@@ -23,19 +23,17 @@ from sweep.training.program import Program
 from sweep.work.inputs import Inputs
 
 
-def run_training(home: Home, program: Program, inputs: Inputs, began: float, quiet: bool, watch: Watch) -> None:
+def run_training(home: Home, inputs: Inputs, began: float, quiet: bool, watch: Watch) -> None:
     """Train, keep the weights that others start from, and write the result. `began`: time of the claim."""
-    training = inputs.training
-    folder, start = home.folder(training), inputs.start(program.network, program.steps)
+    training, folder, program, start = inputs.training, inputs.folder, inputs.program, inputs.start()
     watch = replace(
         watch, points=_points(home, program, training), begins=partial(drop_later, folder),
-        reached=lambda at: keep(folder, program, training, at, program.weights()),
+        reached=partial(keep, inputs, folder),
     )  # fmt: skip
     starting = time.time() - began  # loading, reading and compiling, before the first step
     outcome = train(program, start, folder, training.slug, quiet=quiet, watch=watch)
-    final = program.evaluation.weights()
-    keep(folder, program, training, END, final)
-    result = result_of(outcome, program, inputs, files.read_metrics(folder))
+    final = keep(inputs, folder, END)
+    result = result_of(outcome, inputs)
     result |= {"run": run_of(final), "start_seconds": max(0.0, starting)}
     files.write_json(folder / "result.json", result)
     if training.mask:
@@ -60,19 +58,23 @@ def drop_later(folder: Path, step: int) -> None:
     (folder / "snapshots" / "final.h5").unlink(missing_ok=True)
 
 
-def keep(folder: Path, program: Program, training: Task, at: int | Point, weights: Weights) -> None:
-    """Write the weights as the snapshot after `at` steps, or as the final one."""
-    network = program.network
-    step = at.step(program.recipe, program.steps) if isinstance(at, Point) else at
+def keep(inputs: Inputs, folder: Path, at: int | Point) -> Weights:
+    """Write the weights after `at` steps as a snapshot in `folder`, or at END those that are evaluated; return them."""
+    training, program, network = inputs.training, inputs.program, inputs.program.network
+    if isinstance(at, Point):
+        step, path = at.step(program.recipe, program.steps), folder / "snapshots" / "final.h5"
+        weights = program.evaluation.weights()
+    else:
+        step, path, weights = at, snapshot_at(folder, at), program.weights()
     attributes = {"training": training.name, "step": step, **attributes_of(network, training.model.width)}
-    path = folder / "snapshots" / "final.h5" if isinstance(at, Point) else snapshot_at(folder, at)
     memory = program.memory() if program.recipe.rewind_momentum else {}
     files.write_snapshot(path, network, weights, attributes, memory)
+    return weights
 
 
-def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[dict[str, Any]]) -> dict[str, Any]:
+def result_of(outcome: Outcome, inputs: Inputs) -> dict[str, Any]:
     """Return the content of result.json."""
-    epochs = outcome.epochs
+    program, metrics, epochs = inputs.program, files.read_metrics(inputs.folder), outcome.epochs
     out: dict[str, Any] = {
         "training": inputs.training.name,
         "test": outcome.test,
@@ -83,7 +85,7 @@ def result_of(outcome: Outcome, program: Program, inputs: Inputs, metrics: list[
         "devices": program.devices.replicas,
         "trainings_per_gpu": program.devices.sharing,
         "norm_images": program.recipe.norm_images or program.recipe.batch,
-        "fingerprint": inputs.fingerprint,
+        "fingerprint": program.fingerprint,
         "runs": inputs.runs,
         "test_images": len(program.dataset.test),
         **({"cores": program.devices.cores} if program.devices.cores else {}),

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models import Network, Weights
+from models import Weights
 from sweep import files
 from sweep.errors import Busy, Diverged, Interrupted, Refused, Stuck
 from sweep.experiment.point import in_order
@@ -86,10 +86,6 @@ class Worker:
             self._program = key, program
         return self._program[1]
 
-    def network(self, training: Training) -> Network:
-        """Return the network of a training."""
-        return self.program(training).network
-
     def gradients(self, training: Training, weights: Weights) -> Gradients:
         """Return the gradients of a training's network on its data, for pruning scores."""
         from sweep.training.gradients import DeviceGradients
@@ -121,23 +117,19 @@ class Worker:
             except Skipped as why:
                 self._skip(training, why)
                 return
-            # a checkpoint belongs to the runs that its first session started from
-            begun = (folder / "checkpoint.h5").exists()
-            came_from = Runs(home.pool).recorded(training.name) if begun else inputs.runs
-            described = training.described() | {"name": training.name, "runs": came_from}
+            described = training.described() | {"name": training.name, "runs": inputs.begun_from}
             files.write_json(folder / "training.json", described)
-            program = self.program(training)
             if isinstance(training, Line):
                 from sweep.work.line import run_line
 
-                run_line(home, program, inputs, check)
+                run_line(inputs, check)
                 return
             from sweep.training.loop import Watch
             from sweep.work.start import run_training
 
             with tracked(home, training, folder, hardware(), inputs.mask) as tracker:
                 watch = Watch(before_writing=check, recorded=tracker.epoch)
-                run_training(home, program, inputs, mine.began, self.quiet, watch)
+                run_training(home, inputs, mine.began, self.quiet, watch)
                 if training.dense:
                     track_weights(home, training, tracker)
 
@@ -153,8 +145,7 @@ class Worker:
             console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
             from sweep.work.again import train_again
 
-            inputs = open_inputs(home, training, self)
-            train_again(home, self.program(training), inputs, wanted, check, self.quiet)
+            train_again(home, open_inputs(home, training, self), wanted, check, self.quiet)
 
     @contextmanager
     def _claimed(self, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:
@@ -170,9 +161,8 @@ class Worker:
         for training in home.graph:
             if training.mask is None or home.done(training) or not all(map(home.done, training.needs)):
                 continue
-            if training.transferred:  # its network is known only with its data
-                continue
-            if can_make(home, training.mask):
+            # the network of a transferred one is known only with its data
+            if not training.transferred and can_make(home, training.mask):
                 try:
                     mask_of(home, training, self)
                 except Skipped as why:

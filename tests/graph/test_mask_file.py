@@ -17,6 +17,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask, read_mask, read_own_mask
 from sweep.graph.training import Mask
 from sweep.pruning import masks
+from sweep.pruning.allocations import lowest_out
 from sweep.report.kept import kept
 from tests import synthetic
 from tests.graph.conftest import FINAL_SEED, QUANTILES, weights_of
@@ -77,7 +78,7 @@ def test_the_masks_are_nested(home):
 
 def test_the_masks_are_those_of_the_final_snapshot_and_of_no_other(home):
     mask = found_of(home).mask
-    of_snapshot = {seed: masks.by_quantile(weights_of(seed).kernels, 0.9).mask.tobytes() for seed in (0, 2, FINAL_SEED)}
+    of_snapshot = {seed: lowest_out(np.abs(weights_of(seed).kernels), 0.9).tobytes() for seed in (0, 2, FINAL_SEED)}
     assert [seed for seed, expected in of_snapshot.items() if expected == mask.tobytes()] == [FINAL_SEED]
 
 
@@ -93,7 +94,7 @@ def test_every_seed_has_masks_of_its_own_final_weights(tmp_path):
     for seed in (0, 1):
         synthetic.write_snapshot(home, weights_of(seed), None, seed)
     for seed in (0, 1):
-        expected = masks.by_quantile(weights_of(seed).kernels, 0.9).mask
+        expected = lowest_out(np.abs(weights_of(seed).kernels), 0.9)
         np.testing.assert_array_equal(found_of(home, seed=seed).mask, expected)
 
 
@@ -214,3 +215,16 @@ def test_a_mask_found_at_initialization_is_one_of_the_network_it_is_found_in(tmp
     found = mask_for(home, replace(ticket, data=replace(data, classes=4)), Worker(home, quiet=True))
     assert (found.network.classes, read_own_mask(home, ticket.mask).network.classes) == (4, 6)
     assert found.network.split("kernel", found.mask)["predictions/kernel"].all()
+
+
+def test_a_finished_training_is_trained_again_though_its_mask_empties_a_layer(own):
+    """Another experiment asked for it with prune.collapse train; this one only needs weights of it that are lost."""
+    from sweep.work.inputs import Skipped
+    from sweep.work.inputs import mask_of as mask_for
+
+    home = Home(own.root, synthetic.experiment(quantiles=(0.999,)))
+    ticket = home.training("ticket-q0.999-k0-seed0")
+    with pytest.raises(Skipped, match="fully pruned"):
+        mask_for(home, ticket, None)
+    synthetic.finish(home, ticket.slug, 0.5)
+    assert mask_for(home, ticket, None).density < 0.002

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,17 +14,22 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import Found, make_mask
 from sweep.graph.training import Training
 from sweep.pruning import masks
+from sweep.pruning.allocations import lowest_out
 from sweep.work.inputs import Inputs
 from tests import synthetic
 from tests.graph.conftest import CONTROLS, FINAL_SEED, QUANTILES, RETRAINED, weights_of
 from tests.synthetic import refusal
 
 
+def inputs_of(home: Home, training: Training, weights: tuple[Weights, ...], mask: Found | None) -> Inputs:
+    program = SimpleNamespace(network=synthetic.network(), steps=synthetic.STEPS, fingerprint="")
+    return Inputs(training, home.folder(training), program, weights, mask, {}, {})
+
+
 def started(home: Home, training: Training, mask: Found | None):
     """Where a training begins, from what it reads."""
-    network = synthetic.network()
-    weights = tuple(files.read_snapshot(path, network) for path in home.starts(training))
-    return Inputs(training, weights, mask, "", {}).start(network, synthetic.STEPS)
+    weights = tuple(files.read_snapshot(path, synthetic.network()) for path in home.starts(training))
+    return inputs_of(home, training, weights, mask).start()
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def assert_same(weights: Weights, expected: Weights) -> None:
 
 
 def final_mask(quantile: float = 0.9) -> np.ndarray:
-    return masks.by_quantile(weights_of(FINAL_SEED).kernels, quantile).mask
+    return lowest_out(np.abs(weights_of(FINAL_SEED).kernels), quantile)
 
 
 @pytest.mark.tensorflow
@@ -140,5 +147,5 @@ def test_a_training_without_its_snapshot_is_refused(own):
 @pytest.mark.tensorflow
 def test_a_point_after_the_end_is_refused(home):
     late = Home(home.root, synthetic.experiment(rewind=(point("400it"),))).training("ticket-q0.5-k400it-seed0")
-    inputs = Inputs(late, (weights_of(2),), None, "", {})
-    assert "400it lies after the end (400 steps)" in refusal(lambda: inputs.start(synthetic.network(), synthetic.STEPS))
+    inputs = inputs_of(home, late, (weights_of(2),), None)
+    assert "400it lies after the end (400 steps)" in refusal(inputs.start)

@@ -33,6 +33,10 @@ def per_kernel(mask, sizes) -> list[int]:
     return [int(part.sum()) for part in np.split(mask, np.cumsum(sizes)[:-1])]
 
 
+def by_quantile(array: np.ndarray, quantile: float) -> masks.Pruned:
+    return masks.prune(Seen(array, [array.size]), [(array.size, 1)], Level("quantile", quantile))
+
+
 def kept_by(mask) -> list[int]:
     return np.flatnonzero(mask).tolist()
 
@@ -52,7 +56,7 @@ def kept_by(mask) -> list[int]:
     ],
 )
 def test_a_quantile_takes_the_smallest_magnitudes(quantile, kept, threshold):
-    pruned = masks.by_quantile(FIVE, quantile)
+    pruned = by_quantile(FIVE, quantile)
     assert (kept_by(pruned.mask), pruned.threshold) == (kept, threshold)
 
 
@@ -64,32 +68,32 @@ def test_weights_that_are_no_numbers_are_refused(level):
 
 
 def test_of_equal_magnitudes_the_earlier_go_first():
-    assert kept_by(masks.by_quantile(np.array([2.0, -2.0, 2.0, -2.0, 2.0]), 0.6).mask) == [3, 4]
+    assert kept_by(by_quantile(np.array([2.0, -2.0, 2.0, -2.0, 2.0]), 0.6).mask) == [3, 4]
 
 
 @given(weights, quantiles)
 def test_exactly_the_rounded_share_of_the_weights_goes(values, quantile):
-    pruned = masks.by_quantile(values, quantile)
+    pruned = by_quantile(values, quantile)
     assert pruned.mask.dtype == bool
     assert int((~pruned.mask).sum()) == round(quantile * len(values))
 
 
 @given(weights, quantiles)
 def test_what_goes_lies_at_or_under_the_threshold_and_what_stays_at_or_above(values, quantile):
-    pruned = masks.by_quantile(values, quantile)
+    pruned = by_quantile(values, quantile)
     assert np.all(np.abs(values[~pruned.mask]) <= pruned.threshold)
     assert np.all(np.abs(values[pruned.mask]) >= pruned.threshold)
 
 
 @given(weights, quantiles, quantiles)
 def test_the_mask_of_a_higher_quantile_lies_inside_that_of_a_lower(values, one, other):
-    low, high = (masks.by_quantile(values, q).mask for q in sorted((one, other)))
+    low, high = (by_quantile(values, q).mask for q in sorted((one, other)))
     assert np.all(low[high])
 
 
 @given(weights, quantiles)
 def test_signs_do_not_matter(values, quantile):
-    np.testing.assert_array_equal(masks.by_quantile(values, quantile).mask, masks.by_quantile(-values, quantile).mask)
+    np.testing.assert_array_equal(by_quantile(values, quantile).mask, by_quantile(-values, quantile).mask)
 
 
 # ---- thresholds
@@ -108,8 +112,8 @@ def test_a_threshold_of_zero_takes_weights_that_are_zero_already():
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40, unique=True), quantiles)
 def test_the_threshold_of_a_quantile_gives_the_same_mask_where_nothing_ties(values, quantile):
     array = np.array(values, np.float32)
-    by_quantile = masks.by_quantile(array, quantile)
-    np.testing.assert_array_equal(masks.by_threshold(array, by_quantile.threshold).mask, by_quantile.mask)
+    found = by_quantile(array, quantile)
+    np.testing.assert_array_equal(masks.by_threshold(array, found.threshold).mask, found.mask)
 
 
 # ---- of a network
@@ -122,7 +126,7 @@ def test_a_mask_covers_the_kernels_and_nothing_else(network, kernels):
 
 
 def test_kept_counts_each_kernel_and_sums_to_the_mask(network, kernels):
-    mask = masks.by_quantile(kernels, 0.7).mask
+    mask = by_quantile(kernels, 0.7).mask
     counts = masks.remaining(mask, network)
     assert list(counts.values()) == per_kernel(mask, masks.kernel_sizes(network))
     assert sum(counts.values()) == network.prunable - round(0.7 * network.prunable)
@@ -147,7 +151,7 @@ def test_levels_are_written_with_every_digit():
 
 def test_a_shuffled_mask_has_the_same_count_in_every_kernel_at_other_positions(network, kernels):
     sizes = masks.kernel_sizes(network)
-    mask = masks.by_quantile(kernels, 0.6).mask
+    mask = by_quantile(kernels, 0.6).mask
     shuffled = masks.shuffled(mask, sizes, masks.stream(0, "shuffled"))
     assert per_kernel(shuffled, sizes) == per_kernel(mask, sizes)
     parts = zip(np.split(mask, np.cumsum(sizes)[:-1]), np.split(shuffled, np.cumsum(sizes)[:-1]), strict=True)
@@ -156,7 +160,7 @@ def test_a_shuffled_mask_has_the_same_count_in_every_kernel_at_other_positions(n
 
 def test_a_random_mask_has_the_same_total_but_not_the_same_count_per_kernel(network, kernels):
     sizes = masks.kernel_sizes(network)
-    mask = masks.by_quantile(kernels, 0.6).mask
+    mask = by_quantile(kernels, 0.6).mask
     random = masks.random(mask, masks.stream(0, "random"))
     assert random.sum() == mask.sum()
     assert per_kernel(random, sizes) != per_kernel(mask, sizes)

@@ -32,7 +32,7 @@ def test_only_with_rewound_momentum_an_unpruned_ticket_ends_as_the_dense_run(opt
         for slug in ("dense-seed0", "ticket-q0.0-k1ep-seed0", "ticket-q0.5-k1ep-seed0"):
             worker.perform(slug)
         paths = [home.snapshot(one, END) for one in home.graph][:3]
-        dense, whole, half = (files.read_snapshot(path, worker.network(home.graph.dense[0])) for path in paths)
+        dense, whole, half = (files.read_snapshot(path, worker.program(home.graph.dense[0]).network) for path in paths)
         same[kept] = whole.kernels.tobytes() == dense.kernels.tobytes()
         assert np.mean(half.kernels == 0) == pytest.approx(0.5, abs=1e-3), "pruned weights are not moved by it"
         found = open_inputs(home, home.training("lr_rewind-q0.0-k2ep-seed0"), worker).memory

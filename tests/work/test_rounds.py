@@ -139,9 +139,7 @@ def test_instability_is_the_error_on_the_line_between_two_children(trained, tmp_
     assert len(lines) == 4 and (trained / "tiny" / "report" / "instability.png").exists()
     for line in lines:
         found = json.loads((home.folder(line) / "result.json").read_text())
-        ends = [
-            json.loads((home.folder(end) / "result.json").read_text())["test"]["top1"] for end in (line.one, line.other)
-        ]
+        ends = [json.loads((home.folder(end) / "result.json").read_text())["test"]["top1"] for end in line.between]
         assert len(found["errors"]) == 30
         assert [found["errors"][0], found["errors"][-1]] == pytest.approx([1 - top1 for top1 in ends])
         assert found["instability"] == pytest.approx(max(found["errors"]) - (2 - sum(ends)) / 2)

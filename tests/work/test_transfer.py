@@ -21,6 +21,7 @@ from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
 from tests.commands import lottery
 from tests.conftest import once
+from tests.synthetic import refusal
 
 SOURCE = """
 model: {name: resnet8, width: 0.25}
@@ -88,6 +89,16 @@ def test_a_transfer_that_makes_no_sense_is_refused_in_one_line_and_nothing_is_wr
     assert words in done.stderr and "Traceback" not in done.stderr and not (files_of / "out").exists()
 
 
+def test_a_file_that_is_its_own_source_is_refused(tmp_path):
+    (tmp_path / "one.yaml").write_text("transfer: {source: other.yaml}\n")
+    (tmp_path / "other.yaml").write_text("transfer: {source: one.yaml}\n")
+    assert refusal(lambda: load(tmp_path / "one.yaml")).endswith("expected an experiment that is not its own source")
+    (tmp_path / "other.yaml").write_text("recipe: {epochs: 7}\n")
+    extra = ("transfer.source=other.yaml", "recipe.epochs=3")  # the same file with other values
+    found = load(tmp_path / "other.yaml", extra)
+    assert (found.recipe.epochs, found.transfer.recipe.epochs) == (3, 7)
+
+
 @pytest.mark.tensorflow
 def test_a_transferred_ticket_has_the_sources_weights_and_mask_and_a_classifier_of_its_own(moved):
     ticket = moved.training("ticket-q0.5-k1ep-seed0")
@@ -143,8 +154,8 @@ def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, 
     dense, fresh = home.training("dense-seed0"), home.training("fresh-q0.5-k0-seed0")
     assert dense.name != plain.training("dense-seed0").name
     worker = Worker(home, quiet=True)
-    start = open_inputs(home, dense, worker).start(worker.network(dense), worker.program(dense).steps)
-    expected = adopted_weights(final, worker.network(dense), 0)
+    start = open_inputs(home, dense, worker).start()
+    expected = adopted_weights(final, worker.program(dense).network, 0)
     assert all((one == other).all() for one, other in zip(start.weights, expected, strict=True))
     assert fresh.start.given == "" and home.training("ticket-q0.5-k0-seed0").start.given
 
