@@ -86,13 +86,10 @@ class Outline:
         return self._layer(name, "dense", (x[2], units), (1, 1, units), bias=True)
 
     def norm(self, name: str, x: Shape, epsilon: float, activation: Activation = "") -> Shape:
-        for part, role, start in (
-            ("gamma", "other", 1.0),
-            ("beta", "other", 0.0),
-            ("moving_mean", "statistic", 0.0),
-            ("moving_variance", "statistic", 1.0),
-        ):
-            self.variables.append(Variable(f"{name}/{part}", (x[2],), role, start))  # type: ignore[arg-type]
+        for part, start in (("gamma", 1.0), ("beta", 0.0)):
+            self.variables.append(Variable(f"{name}/{part}", x[2:], "other", start))
+        for part, start in (("moving_mean", 0.0), ("moving_variance", 1.0)):
+            self.variables.append(Variable(f"{name}/{part}", x[2:], "statistic", start))
         return x
 
     def relu(self, x: Shape) -> Shape:
