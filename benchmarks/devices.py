@@ -29,7 +29,6 @@ def one(data: str, width: float, layers: str, count: int, out: str) -> None:
     from sweep.pruning.allocations import uniform
     from sweep.pruning.masks import kernel_shapes
     from sweep.training.program import Program
-    from sweep.training.schedule import epoch_of
 
     tf.config.experimental.enable_tensor_float_32_execution(False)  # rounding of float32, not of 10 bits
     recipe = Recipe(
@@ -41,8 +40,7 @@ def one(data: str, width: float, layers: str, count: int, out: str) -> None:
     weights = program.network.initial(0)
     mask = uniform(np.abs(weights.kernels), kernel_shapes(program.network), 0.8)
     program.load(weights, mask)
-    epoch = epoch_of(recipe, 0, 0, len(program.dataset.train), program.dataset.image_size)
-    found, done = {}, 0
+    epoch, found, done = program.epoch(0), {}, 0
     for step in STEPS:
         program.run(epoch, done, step)
         found[f"step{step}"], done = program.weights().kernels, step

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
-from itertools import cycle
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sweep.experiment import Data, Experiment, Model, Recipe
 from sweep.hardware import gpu_ids
 from sweep.training.loop import CALL_SECONDS
 from sweep.training.program import Program
-from sweep.training.schedule import Epoch, epoch_of
+from sweep.training.schedule import Epoch
 from sweep.utilisation import watched
 
 
@@ -27,8 +28,11 @@ class Fed:
     """A compiled program and where its batches come from; None: they are on the device."""
 
     program: Program
-    epoch: Epoch
     batches: Iterator[Any] | None
+
+    @cached_property
+    def epoch(self) -> Epoch:
+        return self.program.epoch(0)
 
     def train(self, steps: int) -> float:
         """Train so many steps as the training loop does, wait for the device; return the seconds waited for images."""
@@ -61,25 +65,19 @@ def fed(
         made.load(made.network.initial(0))
         return made
 
-    def streamed(made: Program, batches: Iterator[Any] | None) -> Fed:
-        dataset = made.dataset
-        return Fed(made, epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size), batches)
-
     def again(made: Program) -> Iterator[Any]:
         """Yield the batches of one epoch after the other."""
-        images, source = len(made.dataset.train), made.feed(made.dataset.train)
-        for number in cycle(range(1000)):
-            epoch = epoch_of(recipe, 0, number, images, case.crop)
-            yield from source.batches(epoch.order, epoch.seeds)
+        for epoch in map(made.epoch, count()):
+            yield from made.feed(made.dataset.train).batches(epoch.order, epoch.seeds)
 
     ways = {name: WAYS[name] for name in names if not WAYS[name].cropped}  # the step cuts its crops itself
     data = Data("shards", path=str(case.jpeg), cache="off", resident="off", image_size=case.crop, flip=True)
     shards = program(data)
-    sources = {name: streamed(shards, way.batches(case)) for name, way in ways.items()}
+    sources = {name: Fed(shards, way.batches(case)) for name, way in ways.items()}
     if folders:
         made = program(Data("folder", path=str(folders), image_size=case.crop, flip=True))
-        sources["class folders"] = streamed(made, again(made))
-    sources["shards on the device"] = streamed(program(dataclasses.replace(data, resident="on")), None)
+        sources["class folders"] = Fed(made, again(made))
+    sources["shards on the device"] = Fed(program(dataclasses.replace(data, resident="on")), None)
     found: dict[str, list[Measured]] = {name: [] for name in sources}
     for one in sources.values():
         one.train(WARM)  # traces and compiles

@@ -16,7 +16,6 @@ from sweep.devices import prepare
 from sweep.experiment import Data, Experiment, Model, Recipe
 from sweep.hardware import hardware
 from sweep.training.program import Program
-from sweep.training.schedule import epoch_of
 
 ROUNDS, STEPS = 15, 4
 POLICIES = ("none", "trivial", "rand")
@@ -29,7 +28,7 @@ def main(model: str = "resnet20", size: int = 32, batch: int = 128) -> None:
         recipe = Recipe(batch=batch, policy=policy)
         programs[policy] = Program(Experiment("policies", Model(model), data, recipe), dataset, prepare(1))
         programs[policy].load(programs[policy].network.initial(0))
-    epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
+    epoch = programs["none"].epoch(0)
     rounds = [[timed(programs[policy], epoch, STEPS)[0] / STEPS for policy in POLICIES] for _ in range(ROUNDS + 1)]
     times = dict(zip(POLICIES, map(median, zip(*rounds[1:], strict=True)), strict=True))
     print(f"{hardware()}, {model}, {size} px, batch {batch}")

@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 import tensorflow as tf
 
+from sweep.bench.step import timed
 from sweep.data import DEVIATION, MEAN, Dataset, feed
 from sweep.data.prepared import Prepared
 from sweep.data.shards import RECORD, Reader, Shards
@@ -23,7 +24,6 @@ from sweep.devices import Devices, prepare
 from sweep.experiment import Data, Experiment, Model, Recipe
 from sweep.hardware import hardware
 from sweep.training.program import Program
-from sweep.training.schedule import epoch_of
 
 CLASSES = 1000
 DIFFERENT = 997  # images; the others repeat them
@@ -63,15 +63,9 @@ def measured(devices: Devices, model: str, images: int, size: int, batch: int, s
     program = Program(Experiment("resident", Model(model), Data("shards", resident="on"), recipe), dataset, devices)
     program.load(program.network.initial(0))
     ready = time.perf_counter() - began
-    epoch, seconds = epoch_of(recipe, 0, 0, images, size), []
+    epoch = program.epoch(0)
     steps = min(steps, len(epoch.order))
-    program.run(epoch, 0, steps)
-    program.take_sums()  # waits for the device
-    for _ in range(rounds):
-        began = time.perf_counter()
-        program.run(epoch, 0, steps)
-        program.take_sums()
-        seconds.append(time.perf_counter() - began)
+    _, *seconds = (timed(program, epoch, steps)[0] for _ in range(rounds + 1))
     peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e9 if devices.kind == "GPU" else float("nan")
     speed = steps * batch / median(seconds)
     gb = images * size**2 * 3 / 1e9

@@ -8,6 +8,7 @@ report cannot differ from what is trained.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 Shape = tuple[int, int, int]  # height, width, channels
@@ -34,25 +35,23 @@ class Variable:
 
     @property
     def size(self) -> int:
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer with a kernel: its shapes, parameters, and multiply-adds per image, with groups taken into account.
-
-    The kernel of a `blur` is fixed: it has multiply-adds and no parameters.
-    """
+    """One layer with a kernel: its shapes and parameters. The kernel of a `blur` is fixed: it has no parameters."""
 
     name: str
     kind: Kind
     kernel: tuple[int, ...]
-    output: tuple[int, ...]
-    macs: int
+    output: Shape
     parameters: int
+
+    @property
+    def macs(self) -> int:
+        """Return the multiply-adds per image: every number of the kernel is used at every pixel of the output."""
+        return self.output[0] * self.output[1] * prod(self.kernel)
 
 
 class Outline:
@@ -67,48 +66,30 @@ class Outline:
         self, name: str, x: Shape, filters: int, size: int, stride: int = 1, bias: bool = False, symmetric: bool = False
     ) -> Shape:
         """Record a convolution, return its output shape. Padding is "SAME", or with `symmetric` equal on both sides."""
-        height, width, channels = x
-        out = (-(-height // stride), -(-width // stride), filters)
-        kernel = (size, size, channels, filters)
-        self._kernel(name, kernel, fan_in=size * size * channels)
-        if bias:
-            self.variables.append(Variable(f"{name}/bias", (filters,), "other"))
-        self._cost(name, "convolution", kernel, out, size * size * channels, filters if bias else 0)
-        return out
+        kernel = (size, size, x[2], filters)
+        return self._layer(name, "convolution", kernel, (*_strided(x, stride), filters), bias)
 
     def max_pool(self, x: Shape, size: int, stride: int) -> Shape:
-        return (-(-x[0] // stride), -(-x[1] // stride), x[2])
+        return (*_strided(x, stride), x[2])
 
     def depthwise(self, name: str, x: Shape, size: int, stride: int = 1) -> Shape:
-        height, width, channels = x
-        out = (-(-height // stride), -(-width // stride), channels)
-        self._kernel(name, (size, size, channels, 1), fan_in=size * size)
-        self._cost(name, "depthwise", (size, size, channels, 1), out, per_output=size * size)
-        return out
+        return self._layer(name, "depthwise", (size, size, x[2], 1), (*_strided(x, stride), x[2]))
 
     def channels(self, x: Shape) -> int:
         return x[2]
 
     def blur(self, name: str, x: Shape) -> Shape:
-        height, width, channels = x
-        self.layers.append(Layer(name, "blur", (3, 3, channels, 1), x, height * width * channels * 9, parameters=0))
+        self.layers.append(Layer(name, "blur", (3, 3, x[2], 1), x, parameters=0))
         return x
 
     def dense(self, name: str, x: Shape, units: int) -> Shape:
-        channels = x[2]
-        self._kernel(name, (channels, units), fan_in=channels, classifier=True)
-        self.variables.append(Variable(f"{name}/bias", (units,), "other"))
-        self._cost(name, "dense", (channels, units), (1, 1, units), per_output=channels, bias=units)
-        return (1, 1, units)
+        return self._layer(name, "dense", (x[2], units), (1, 1, units), bias=True)
 
     def norm(self, name: str, x: Shape, epsilon: float, activation: Activation = "") -> Shape:
-        for part, role, start in (
-            ("gamma", "other", 1.0),
-            ("beta", "other", 0.0),
-            ("moving_mean", "statistic", 0.0),
-            ("moving_variance", "statistic", 1.0),
-        ):
-            self.variables.append(Variable(f"{name}/{part}", (x[2],), role, start))  # type: ignore[arg-type]
+        for part, start in (("gamma", 1.0), ("beta", 0.0)):
+            self.variables.append(Variable(f"{name}/{part}", x[2:], "other", start))
+        for part, start in (("moving_mean", 0.0), ("moving_variance", 1.0)):
+            self.variables.append(Variable(f"{name}/{part}", x[2:], "statistic", start))
         return x
 
     def relu(self, x: Shape) -> Shape:
@@ -122,22 +103,18 @@ class Outline:
     def pool(self, x: Shape) -> Shape:
         return (1, 1, x[2])
 
-    def _kernel(self, name: str, shape: tuple[int, ...], fan_in: int, classifier: bool = False) -> None:
+    def _layer(self, name: str, kind: Kind, kernel: tuple[int, ...], output: Shape, bias: bool = False) -> Shape:
+        fan_in = prod(kernel[:2] if kind == "depthwise" else kernel[:-1])
         # He et al. 2015: σ² = 2 / fan-in keeps the variance of activations the same in every layer under ReLU
         deviation, truncated = (2.0 / fan_in) ** 0.5, False
         if self.initializer == "lecun":  # σ² = 1 / fan-in, and the classifier's σ = 0.01, as in Renda et al. 2020
-            deviation, truncated = (0.01, False) if classifier else (fan_in**-0.5, True)
-        self.variables.append(Variable(f"{name}/kernel", shape, "kernel", deviation=deviation, truncated=truncated))
+            deviation, truncated = (0.01, False) if kind == "dense" else (fan_in**-0.5, True)
+        own = [Variable(f"{name}/kernel", kernel, "kernel", deviation=deviation, truncated=truncated)]
+        own += [Variable(f"{name}/bias", output[2:], "other")] if bias else []
+        self.variables += own
+        self.layers.append(Layer(name, kind, kernel, output, sum(one.size for one in own)))
+        return output
 
-    def _cost(
-        self,
-        name: str,
-        kind: Kind,
-        kernel: tuple[int, ...],
-        output: Shape,
-        per_output: int,
-        bias: int = 0,
-    ) -> None:
-        macs = output[0] * output[1] * output[2] * per_output
-        parameters = Variable(name, kernel, "kernel").size + bias
-        self.layers.append(Layer(name, kind, kernel, output, macs, parameters))
+
+def _strided(x: Shape, stride: int) -> tuple[int, int]:
+    return -(-x[0] // stride), -(-x[1] // stride)

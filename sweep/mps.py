@@ -30,7 +30,7 @@ def shared_gpus(trainings_per_gpu: int) -> Iterator[None]:
     if shutil.which(CONTROL) is None:
         raise Refused(f"{trainings_per_gpu} trainings on a GPU need NVIDIA's MPS, and {CONTROL} is not installed here; "
                       "expected it, or one training per GPU")  # fmt: skip
-    if _told("get_server_list") == "":
+    if _run([CONTROL], "get_server_list") == "":
         yield
         return
     before = {name: os.environ.get(name) for name in PLACES}
@@ -47,14 +47,10 @@ def shared_gpus(trainings_per_gpu: int) -> Iterator[None]:
             try:
                 yield
             finally:
-                _told("quit")
+                _run([CONTROL], "quit")
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def _told(words: str) -> str:
-    return _run([CONTROL], words)
 
 
 def _run(command: list[str], words: str = "") -> str:

@@ -10,9 +10,7 @@ from sweep.errors import Interrupted
 
 
 def epoch(program, number: int = 0, seed: int = 0):
-    from sweep.training.schedule import epoch_of
-
-    return epoch_of(program.recipe, seed, number, len(program.dataset.train), program.dataset.image_size)
+    return program.epoch(number, seed)
 
 
 def assert_equal_bits(one, other) -> None:

@@ -66,14 +66,12 @@ def _train(
     from sweep.data import open_dataset
     from sweep.devices import prepare
     from sweep.training.program import Program
-    from sweep.training.schedule import epoch_of
 
-    dataset = open_dataset(experiment.data)
-    program = Program(experiment, dataset, prepare(1, threads))
+    program = Program(experiment, open_dataset(experiment.data), prepare(1, threads))
     if compiled:
         compile_once(program, compiled)
     program.load(program.network.initial(0))
-    epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
+    epoch = program.epoch(experiment.recipe.epochs - 1)  # at full size
     timed(program, epoch, 1)
     start = time.monotonic() - began
     timed(program, epoch, program.steps)  # not measured: the first epoch is slower

@@ -18,7 +18,6 @@ from sweep.data import open_dataset
 from sweep.devices import Devices
 from sweep.experiment import Experiment
 from sweep.training.program import Program
-from sweep.training.schedule import epoch_of
 
 WARM = 2  # measurements before the trace: compiling, and the first reading of files
 TRACE = "trace.json.gz"
@@ -50,11 +49,10 @@ def profile(experiment: Experiment, devices: Devices, steps: int, rates: Rates, 
 
     The folder gets TensorFlow's trace, which TensorBoard reads, and TRACE, which Perfetto and Chrome read.
     """
-    dataset = open_dataset(experiment.data).for_training_only()
-    program = Program(experiment, dataset, devices)
+    program = Program(experiment, open_dataset(experiment.data).for_training_only(), devices)
     program.load(program.network.initial(0))
-    epoch = epoch_of(experiment.recipe, 0, 0, len(dataset.train), dataset.image_size)
-    steps = min(steps, program.steps)
+    epoch = program.epoch(0)
+    steps = min(steps, len(epoch.order))
     for _ in range(WARM):
         timed(program, epoch, steps)
     tf.profiler.experimental.start(str(folder))

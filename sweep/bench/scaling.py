@@ -17,7 +17,7 @@ from sweep.devices import Devices, first
 from sweep.experiment import Experiment
 from sweep.progress import Work
 from sweep.training.program import Program
-from sweep.training.schedule import epoch_of
+from sweep.training.step import sums_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _on(
     recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
     program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, devices)
     program.load(program.network.initial(0))
-    epoch = epoch_of(recipe, 0, 0, len(dataset.train), dataset.image_size)
+    epoch = program.epoch(0)
     steps = min(steps, program.steps)
     times = []
     for _ in range(rounds + 1):
@@ -89,8 +89,8 @@ def over_link(summed: int, nodes: int, gigabits: float) -> float:
 
 
 def _summed(program: Program) -> int:
-    """Return how many numbers a step sums over the devices: gradients, batch statistics, loss and right answers."""
-    return sum(program.network.size(role) for role in ("kernel", "other", "statistic")) + 2
+    """Return how many numbers a step sums over the devices: gradients, batch statistics, loss, right answers."""
+    return program.network.parameters + sums_of(program.dataset.classes)
 
 
 def _all_reduce(program: Program, devices: Devices, times: int = 20) -> float:

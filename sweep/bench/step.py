@@ -20,7 +20,7 @@ from sweep.hardware import gpu_ids, hardware
 from sweep.progress import Work
 from sweep.pruning.allocations import lowest_out
 from sweep.training.program import Program
-from sweep.training.schedule import Epoch, epoch_of
+from sweep.training.schedule import Epoch
 from sweep.utilisation import watched
 
 
@@ -78,7 +78,7 @@ def time_steps(
             dataset = opened(one.data)
             began = time.perf_counter()
             program = Program(one, dataset, devices, use_mask=mask)
-            epoch = epoch_of(one.recipe, 0, 0, len(dataset.train), dataset.image_size)
+            epoch = program.epoch(0)
             weights = program.network.initial(0)
             program.load(weights, lowest_out(np.abs(weights.kernels), 0.5) if mask else None)
             timed(program, epoch, 1)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 
@@ -20,43 +20,34 @@ from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
 
 
+class Split:
+    """One of the three parts of a data set: a dataclass whose arrays have one row per image."""
+
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: np.ndarray) -> Self:
+        """Return some of the images, in any order."""
+        arrays = {name: part[indices] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        return dataclasses.replace(self, **arrays)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class Images:
+class Images(Split):
     """Labelled images in memory."""
 
     images: np.ndarray  # [n, size, size, channels] uint8
     labels: np.ndarray  # [n] int32
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, indices: np.ndarray) -> Images:
-        return Images(self.images[indices], self.labels[indices])
-
 
 @dataclass(frozen=True)
-class Files:
+class Files(Split):
     """Labelled image files."""
 
     paths: np.ndarray  # [n] text
     labels: np.ndarray  # [n] int32
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, indices: np.ndarray) -> Files:
-        return Files(self.paths[indices], self.labels[indices])
-
-
-class Split(Protocol):
-    """One of the three parts of a data set: labels, a length, and the selection of some of its images."""
-
-    @property
-    def labels(self) -> np.ndarray: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: np.ndarray) -> Split: ...
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,6 @@ class Form:
     labels: bytes  # key of the labels in the pickled form
     label_bytes: int  # number of labels before each image in the binary form; the last is the class
 
-    def holds(self, name: str) -> bool:
-        """Whether a file with this name belongs to the original form."""
-        return name.removesuffix(".bin") in (*self.train, self.test)
-
 
 CIFAR10 = Form(
     ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -117,7 +113,7 @@ def _refuse_large(name: str, size: int) -> None:
 
 
 def _wanted(name: str, form: Form) -> bool:
-    return form.holds(name) or name.lower().endswith(PICTURES)
+    return name.removesuffix(".bin") in (*form.train, form.test) or name.lower().endswith(PICTURES)
 
 
 def _images(stem: str, planes: np.ndarray, labels: np.ndarray, classes: int) -> Images:

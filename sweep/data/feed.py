@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,21 @@ class Streamed:
 
     def __init__(self, split: Files, devices: Devices, size: int) -> None:
         self.split, self.devices, self.size = split, devices, size
-        self.count = len(split)
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
         """Yield batches `(images, labels)` in the given order: centre crops, or random crops drawn from `seeds`."""
         flat = order.reshape(-1)
         valid = np.maximum(flat, 0)  # -1 pads the last batch of an evaluation
-        paths, labels = self.split.paths[valid], self.split.labels[valid]
-        if seeds is None:
-            data = tf.data.Dataset.from_tensor_slices((paths, labels)).map(
-                lambda path, label: (central(path, self.size), label), tf.data.AUTOTUNE
-            )
-        else:
+        crop: Callable[..., Tensor] = central
+        parts = [self.split.paths[valid], self.split.labels[valid]]
+        if seeds is not None:
             # an image's crop depends on its step and its place in the batch, not on where training was resumed
             draws = np.repeat(seeds.astype(np.int64), order.shape[1], axis=0)
             draws[:, 1] += np.tile(np.arange(order.shape[1]), len(order))
-            data = tf.data.Dataset.from_tensor_slices((paths, labels, draws)).map(
-                lambda path, label, seed: (random_crop(path, seed, self.size), label), tf.data.AUTOTUNE
-            )
+            parts, crop = [*parts, draws], random_crop
+        data = tf.data.Dataset.from_tensor_slices(tuple(parts)).map(
+            lambda path, label, *seed: (crop(path, self.size, *seed), label), tf.data.AUTOTUNE
+        )
         try:
             yield from self._handed_out(data, order.shape[1])
         except tf.errors.InvalidArgumentError as error:  # TensorFlow does not say which file is broken
@@ -75,20 +73,17 @@ class Sharded:
 
     def __init__(self, split: Shards, devices: Devices, reader: Reader) -> None:
         self.split, self.devices, self.reader = split, devices, reader
-        self.count = len(split)
         self.threads = len(os.sched_getaffinity(0))
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
         """Yield batches `(images, labels, windows)` in the given order: central windows, or random ones by `seeds`."""
         with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(1) as ahead:
-            waiting = deque(
-                ahead.submit(self._batch, order, seeds, step, pool) for step in range(min(AHEAD, len(order)))
-            )
+            begun = (ahead.submit(self._batch, order, seeds, step, pool) for step in range(len(order)))
+            waiting = deque(islice(begun, AHEAD))
             try:
-                for step in range(len(order)):
+                while waiting:
                     batch = waiting.popleft().result()  # already on the device
-                    if step + AHEAD < len(order):
-                        waiting.append(ahead.submit(self._batch, order, seeds, step + AHEAD, pool))
+                    waiting.extend(islice(begun, 1))
                     yield batch
             finally:
                 for left in waiting:
@@ -179,7 +174,7 @@ def central(path: Tensor, size: int) -> Tensor:
     return _sized(image[(height - side) // 2 :, (width - side) // 2 :][:side, :side], size)
 
 
-def random_crop(path: Tensor, seed: Tensor, size: int) -> Tensor:
+def random_crop(path: Tensor, size: int, seed: Tensor) -> Tensor:
     """Return a window of random area and aspect ratio of the image at `path`, as `[size, size, 3]`."""
     image = _decoded(path)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(

@@ -22,14 +22,6 @@ def listing(data: Data) -> str:
         prepared = open_prepared(root)
         lines = [name_of(prepared, split) for split in ("train", "test")]
     else:
-        lines = sorted(_lines(root))
+        files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+        lines = sorted(f"{path.relative_to(root)} {path.stat().st_size}" for path in files)  # train/CLASS/name size
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-
-
-def _lines(root: Path) -> list[str]:
-    """Return a line `train/CLASS/name size` for every file under `root`."""
-    out = []
-    for folder, _, names in os.walk(root):
-        with os.scandir(folder) as entries:
-            out += [f"{Path(e.path).relative_to(root)} {e.stat().st_size}" for e in entries if e.name in set(names)]
-    return out

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Resident:
     """A split of small images, whole on every device."""
 
     def __init__(self, split: Images, devices: Devices) -> None:
-        self.count, self.replicas = len(split), devices.replicas
+        self.replicas = devices.replicas
         with devices.strategy.scope():
             # int64 labels: TensorFlow keeps int32 in the host's memory, not the GPU's
             self.images, self.labels = (
@@ -51,9 +52,9 @@ class Resident:
         return None
 
     def taken(self, rows: Tensor, windows: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Return what `gathered` needs in this replica: images, labels (and windows), and the indices of its images.
+        """Return images, labels (and windows), and at which indices of them this replica's part of the batch is.
 
-        `rows` `[batch]` are those of all replicas. Without indices the batch consists of the images themselves.
+        `rows` `[batch]` are those of all replicas. Without indices the part consists of the images themselves.
         """
         return (self.images.read_value(), self.labels.read_value()), self._own(rows)
 
@@ -64,12 +65,11 @@ class Resident:
         return tf.slice(values, [first] + [0] * (len(values.shape) - 1), [each, *values.shape[1:]])
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[None]:
-        """Yield None for every step: the compiled step gathers its batch by index."""
-        while True:
-            yield None
+        """Return None for every step: the compiled step gathers its batch by index."""
+        return repeat(None)
 
     def example(self, rows: int) -> None:
-        """Return None, as `batches` yields."""
+        """Return None, as `batches` does."""
 
 
 class ResidentShards(Resident):
@@ -80,11 +80,10 @@ class ResidentShards(Resident):
     """
 
     def __init__(self, split: Shards, devices: Devices, reader: Reader, divided: bool) -> None:
-        self.split, self.divided = split, divided
-        self.count, self.replicas = len(split), devices.replicas
+        self.split, self.divided, self.replicas = split, divided, devices.replicas
         size, records = split.prepared.size, split.records
         self.heights, self.widths = (records[name].astype(np.float64) for name in ("height", "width"))
-        self.each = -(-self.count // devices.replicas) if divided else self.count
+        self.each = -(-len(split) // devices.replicas) if divided else len(split)
         with devices.strategy.scope():
             self.images = tf.Variable(
                 lambda: tf.zeros((self.each, size, size, 3), tf.uint8), trainable=False, **PER_REPLICA
@@ -96,13 +95,13 @@ class ResidentShards(Resident):
         self._fill(devices.strategy.experimental_local_results(self.images), reader)
 
     def _fill(self, copies: tuple[Any, ...], reader: Reader) -> None:
-        threads, all_rows = len(os.sched_getaffinity(0)), np.arange(self.count)
+        threads, count = len(os.sched_getaffinity(0)), len(self.split)
         with (
             ThreadPoolExecutor(threads) as pool,
-            Work(f"{self.split.split} images to the device", self.count) as work,
+            Work(f"{self.split.split} images to the device", count) as work,
         ):
-            for first in range(0, self.count, PIECE):
-                rows = all_rows[first : first + PIECE]
+            for first in range(0, count, PIECE):
+                rows = np.arange(first, min(first + PIECE, count))
                 squares = reader.squares(rows, pool, threads)
                 for replica, copy in enumerate(copies):
                     here = rows // self.each == replica if self.divided else np.ones(len(rows), bool)
@@ -145,14 +144,6 @@ def from_words(words: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return the images of this shape that `in_words` wrote as whole numbers."""
     pixels = tf.reshape(tf.bitcast(words, tf.uint8), (words.shape[0], -1))
     return tf.reshape(pixels[:, : np.prod(shape)], (words.shape[0], *shape))
-
-
-def gathered(batch: Any, indices: Tensor | None) -> Any:
-    """Return images and labels at these indices, with their windows; the batch itself if there are no indices."""
-    if indices is None:
-        return batch
-    images, labels, *windows = batch
-    return tf.gather(images, indices), tf.gather(labels, indices), *windows
 
 
 def residence(split: Shards, devices: Devices, asked: str) -> str:

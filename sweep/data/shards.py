@@ -62,22 +62,16 @@ def write_shard(
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Split):
     """The records of a split, or a selection of them in any order."""
 
     prepared: Prepared
     split: str
     records: np.ndarray  # structured array with the fields of RECORD
 
-    def __len__(self) -> int:
-        return len(self.records)
-
     @property
-    def labels(self) -> np.ndarray:
+    def labels(self) -> np.ndarray:  # type: ignore[override]
         return np.asarray(self.records["label"], np.int32)
-
-    def take(self, indices: np.ndarray) -> Shards:
-        return Shards(self.prepared, self.split, self.records[indices])
 
 
 def records_of(prepared: Prepared, split: str) -> Shards:
@@ -183,7 +177,7 @@ def read(data: Data) -> Dataset:
     """Return a prepared data set; with padded crops it is read into memory, at its own image size."""
     prepared = open_prepared(place_of(data))
     train, validation = hold_out(records_of(prepared, "train"), data.validation)
-    test, names = records_of(prepared, "test"), tuple(prepared.classes)
+    test, names = records_of(prepared, "test"), prepared.classes
     if data.crop == "padded":
         small = prepared.size**2 * 3 * (len(train) + len(validation) + len(test)) <= RESIDENT_BYTES
         if prepared.format != "raw" or not small or data.image_size not in (0, prepared.size):
@@ -191,9 +185,9 @@ def read(data: Data) -> Dataset:
                           f"size, and {prepared.root} has others; expected data.crop=resized")  # fmt: skip
         images, held, tested = (_in_memory(part) for part in (train, validation, test))
         mean, deviation = pixel_statistics(images.images)
-        return Dataset("shards", len(prepared.classes), prepared.size, 3, images, held, tested, mean, deviation, names)
+        return Dataset("shards", len(names), prepared.size, 3, images, held, tested, mean, deviation, names)
     size = data.image_size or 224
-    return Dataset("shards", len(prepared.classes), size, 3, train, validation, test, MEAN, DEVIATION, names)
+    return Dataset("shards", len(names), size, 3, train, validation, test, MEAN, DEVIATION, names)
 
 
 def _in_memory(split: Split) -> Images:

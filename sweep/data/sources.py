@@ -141,7 +141,7 @@ def _files(folder: Path) -> tuple[list[tuple[str, Source]], list[str]]:
                       "network is never shown")  # fmt: skip
     paths = sorted([*folder.glob("*"), *folder.glob("*/*")])
     found = [
-        (path.parent.name if path.parent != folder else "", Source(_name(path.relative_to(folder)), -1, path))
+        (path.parent.name if path.parent != folder else "", Source(str(path.relative_to(folder)), -1, path))
         for path in paths
         if _readable(path)
     ]
@@ -169,11 +169,6 @@ def _packed(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]
 def _readable(path: Path) -> bool:
     """Whether a path has the name of a picture and is a regular file: opening a named pipe would block."""
     return path.suffix.lower() in FORMATS and path.is_file()
-
-
-def _name(path: Path) -> str:
-    """Return CLASS/FILE, or FILE for an image outside a class folder."""
-    return "/".join(path.parts[-2:])
 
 
 def _in_tar(

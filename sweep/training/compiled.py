@@ -74,11 +74,12 @@ def _there(done: Path) -> bool:
 def _digest(program: Program) -> str:
     """Return a digest of everything that decides what is compiled: experiment, this code, driver, XLA's other flags."""
     import models
+    import sweep.data
     import sweep.training
 
     words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {circumstances()['driver']}".encode())
     words.update(os.environ.get("XLA_FLAGS", "").encode())
-    for package in (models, sweep.training):
+    for package in (models, sweep.data, sweep.training):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):
             words.update(path.read_bytes())
     return words.hexdigest()[:16]

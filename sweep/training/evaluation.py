@@ -16,7 +16,7 @@ import tensorflow as tf
 from models import Network, Weights
 from sweep.data import Split, augment
 from sweep.data.feed import Feed, feed
-from sweep.data.resident import PER_REPLICA, Resident, gathered
+from sweep.data.resident import PER_REPLICA, Resident
 from sweep.devices import Devices
 from sweep.errors import Refused
 from sweep.experiment import Data, Recipe
@@ -68,10 +68,8 @@ class Evaluation:
     def feed(self, split: Split) -> Feed:
         """Return the feed of a split, made once; the split is stored too, so that no other object gets its id."""
         if id(split) not in self._feeds:
-            self._feeds[id(split)] = (
-                split,
-                feed(split, self.devices, self.network.image_size, self.data.cache, self.data.resident),
-            )
+            made = feed(split, self.devices, self.network.image_size, self.data.cache, self.data.resident)
+            self._feeds[id(split)] = split, made
         return self._feeds[id(split)][1]
 
     def metrics(self, split: Split) -> dict[str, float]:
@@ -143,8 +141,7 @@ class Evaluation:
 
     def _applied(self, weights: Weights, batch: Any, indices: Tensor, gather: bool) -> tuple[Tensor, Tensor]:
         """Return logits `[images, classes]` and labels `[images]` of a replica's images."""
-        batch = gathered(batch, tf.maximum(indices, 0) if gather else None)
-        images, labels = pixels(batch, self.network.image_size)
+        images, labels = pixels(batch, self.network.image_size, tf.maximum(indices, 0) if gather else None)
         images = augment.normalised(images, self.mean, self.deviation, self.recipe.precision)
         return self.network.apply(weights, images, False, shaped=self.shaped)[0], labels
 
@@ -169,9 +166,14 @@ def ranks(logits: Tensor, labels: Tensor) -> Tensor:
     return tf.reduce_sum(tf.cast(~below, tf.float32), 1)
 
 
-def pixels(batch: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Return images of `size` × `size` pixels and their labels, both `[images, …]`; windows are resampled."""
+def pixels(batch: Any, size: int, indices: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return images of `size` × `size` pixels and their labels, both `[images, …]`; windows are resampled.
+
+    With `indices` they are gathered from images of that size.
+    """
     images, labels, *windows = batch
+    if indices is not None:
+        return tf.gather(images, indices), tf.gather(labels, indices)
     return augment.resampled(images, windows[0], size) if windows else images, labels
 
 

@@ -5,7 +5,7 @@ They are computed in float32 on one device: once per mask, and they decide which
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from models import Weights
 from sweep.data import Images, augment
 from sweep.data.feed import feed
 from sweep.devices import first
-from sweep.training.evaluation import pixels
+from sweep.training.evaluation import function, pixels
 from sweep.training.program import Program
 
 Array = np.ndarray
@@ -32,7 +32,6 @@ class DeviceGradients:
     def __init__(self, program: Program, weights: Weights, seed: int) -> None:
         self.program, self.network, self.seed = program, program.network, seed
         self.others, self.statistics = tf.constant(weights.others), tf.constant(weights.statistics)
-        function = partial(tf.function, autograph=False)
         self._of_loss, self._product, self._of_flow = map(function, (self._loss_gradient, self._hessian, self._flow))
 
     def of_loss(self, kernels: Array) -> Array:

@@ -28,7 +28,7 @@ from sweep.progress import Work
 from sweep.sharing import counted
 from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
-from sweep.training.schedule import Epoch, epoch_of, rates_of
+from sweep.training.schedule import Epoch, rates_of
 from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
@@ -168,10 +168,7 @@ class _Run:
     def train_epoch(self, stop: Stop, work: Work) -> None:
         """Train the remaining steps of this epoch; write checkpoints when due; raise Interrupted after a signal."""
         program, recipe = self.program, self.program.recipe
-        epoch = epoch_of(
-            recipe, self.start.seed, self.epoch, len(program.dataset.train), program.dataset.image_size,
-            self.start.last_rate,
-        )  # fmt: skip
+        epoch = program.epoch(self.epoch, self.start.seed, self.start.last_rate)
         feed = program.feed(program.dataset.train)
         streamed = (
             None if isinstance(feed, Resident) else feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])

@@ -146,6 +146,10 @@ class Program:
 
     # Training ---------------------------------------------------------------------------------------------------
 
+    def epoch(self, number: int, seed: int = 0, last_rate: bool = False) -> Epoch:
+        """Return the inputs of an epoch's steps."""
+        return epoch_of(self.recipe, seed, number, len(self.dataset.train), self.dataset.image_size, last_rate)
+
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
         """Train steps `first` to `last` - 1 of the epoch. `batch`: the batch of a single step of streamed images."""
         self._run(**self._steps_of(epoch, first, last, batch))
@@ -163,11 +167,11 @@ class Program:
 
     def calls(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Yield every compiled function of a training with arguments: a step at each image size, each evaluation."""
-        recipe, train, full = self.recipe, self.dataset.train, self.dataset.image_size
+        recipe, full = self.recipe, self.dataset.image_size
         kinds = [(size_at(recipe, epoch, full), recipe.batch_at(epoch)) for epoch in range(recipe.epochs)]
         for size, batch in sorted(set(kinds)):
-            epoch = epoch_of(recipe, 0, kinds.index((size, batch)), len(train), full)
-            yield self._run, self._steps_of(epoch, 0, 1, self.feed(train).example(batch))
+            example = self.feed(self.dataset.train).example(batch)
+            yield self._run, self._steps_of(self.epoch(kinds.index((size, batch))), 0, 1, example)
         for split in (self.dataset.validation, self.dataset.test):
             if len(split):
                 yield self.evaluation.call(split)
@@ -197,8 +201,19 @@ class Program:
         windows: Tensor | None,
     ) -> None:
         def step(batch: Any, i: Tensor) -> None:
-            cut = None if windows is None else windows[i]
-            self._replica_step(batch, order[i], rates[i], seeds[i], mixing[i], size, cut)
+            cut, indices = None if windows is None else windows[i], order[i]
+            rate, seed, shares = rates[i], seeds[i], mixing[i]
+            context, source = tf.distribute.get_replica_context(), self.feed(self.dataset.train)
+            share = context.replica_id_in_sync_group
+            batch, indices = source.taken(indices, cut) if isinstance(source, Resident) else (batch, None)
+            state = {name: variable.read_value() for name, variable in self._state.items()}
+            scale = state["scale"][0] if self.scaled else None
+            weights = Weights(*(state[name] for name in Weights._fields))
+            packed = self._gradients(weights, scale, batch, indices, share, seed, shares, size)
+            if self.devices.replicas > 1:
+                packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
+            for name, value in self._update(state, packed, rate).items():
+                self._state[name].assign(value)
 
         def one_more(i: Tensor) -> list[Tensor]:
             self.devices.strategy.run(step, args=(batch, i))
@@ -206,22 +221,3 @@ class Program:
 
         # bounds as tensors: a Python range would be compiled anew for every length
         tf.while_loop(lambda i: i < last, one_more, [first])
-
-    def _replica_step(
-        self, batch: Any, indices: Tensor, rate: Tensor, seed: Tensor, mixing: Tensor, size: int, windows: Tensor | None
-    ) -> None:
-        replicas, context = self.devices.replicas, tf.distribute.get_replica_context()
-        share = context.replica_id_in_sync_group
-        source = self.feed(self.dataset.train)
-        if isinstance(source, Resident):
-            batch, indices = source.taken(indices, windows)
-        else:
-            indices = None
-        state = {name: variable.read_value() for name, variable in self._state.items()}
-        scale = state["scale"][0] if self.scaled else None
-        weights = Weights(*(state[name] for name in Weights._fields))
-        packed = self._gradients(weights, scale, batch, indices, share, seed, mixing, size)
-        if replicas > 1:
-            packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
-        for name, value in self._update(state, packed, rate).items():
-            self._state[name].assign(value)

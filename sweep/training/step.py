@@ -9,15 +9,14 @@ by rounding only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from models import Network, Weights
 from sweep.data import Dataset, augment, policies
-from sweep.data.resident import gathered
 from sweep.experiment import Data, Recipe
 from sweep.training import loss_scale
 from sweep.training.evaluation import pixels, ranks
@@ -54,15 +53,20 @@ class Step:
         With many classes the number of images whose class is among the five largest logits comes last.
         """
         recipe = self.recipe
-        images, labels = pixels(gathered(batch, indices), self.dataset.image_size)
+        images, labels = pixels(batch, self.dataset.image_size, indices)
         count = images.shape[0] * self.replicas  # images of this step, on all replicas
         groups = groups_of(recipe, self.replicas, count)  # each is normalised, and mixed, by itself
-        images = self._augmented(images, share, seed)
+
+        def draw(purpose: int, high: int) -> Tensor:
+            """Return a random integer in [0, high) for each image of the replica."""
+            return augment.uniform(seed, purpose, count, (share, self.replicas), 0, high)
+
+        images = self._augmented(images, draw)
         images = augment.normalised(images, self.dataset.mean, self.dataset.deviation, recipe.precision)
         images = augment.resized(images, size)
         if recipe.erasing:
-            draws = [self._draw(count, share, seed, purpose, 0, 1 << 16) for purpose in range(5, 10)]
-            images = augment.erased(images, recipe.erasing, *(tf.cast(draw, tf.float32) / (1 << 16) for draw in draws))
+            draws = [draw(purpose, 1 << 16) for purpose in range(5, 10)]
+            images = augment.erased(images, recipe.erasing, *(tf.cast(one, tf.float32) / (1 << 16) for one in draws))
         classes = self.dataset.classes
         targets = tf.one_hot(labels, classes)
         if recipe.mixup:
@@ -86,23 +90,18 @@ class Step:
         sums = tf.stack(sums)
         return tf.concat([kernels, others, statistics / self.replicas, sums], 0)
 
-    def _augmented(self, images: Tensor, share: Tensor, seed: Tensor) -> Tensor:
-        draw = partial(self._draw, images.shape[0] * self.replicas, share, seed)
+    def _augmented(self, images: Tensor, draw: Callable[[int, int], Tensor]) -> Tensor:
         if self.data.pad:
-            offsets = [draw(purpose, low=0, high=2 * self.data.pad + 1) for purpose in (1, 2)]
+            offsets = [draw(purpose, 2 * self.data.pad + 1) for purpose in (1, 2)]
             images = augment.cropped(images, self.data.pad, *offsets)
         if self.data.flip:
-            images = augment.flipped(images, draw(3, low=0, high=2))
+            images = augment.flipped(images, draw(3, 2))
         if self.recipe.policy != "none":
             table = policies.table(self.recipe.policy, self.recipe.rand_magnitude, images.shape[1])
             operations = self.recipe.rand_operations if self.recipe.policy == "rand" else 1
             for purpose in range(10, 10 + operations):
-                images = policies.augmented(images, draw(purpose, low=0, high=len(table.operation)), table)
+                images = policies.augmented(images, draw(purpose, len(table.operation)), table)
         return images
-
-    def _draw(self, count: int, share: Tensor, seed: Tensor, purpose: int, low: int, high: int) -> Tensor:
-        """Return a random integer in [low, high) for each image of the replica."""
-        return augment.uniform(seed, purpose, count, (share, self.replicas), low, high)
 
     def updated(self, state: dict[str, Tensor], packed: Tensor, rate: Tensor) -> dict[str, Tensor]:
         """Return the state after one step, from the vector of `gradients` summed over all replicas."""

@@ -116,3 +116,18 @@ def test_every_bench_shows_how_far_it_is(words, label, tmp_path, monkeypatch):
     on_a_terminal(monkeypatch)
     said = lottery("bench", *words).stdout
     assert label in said and "left" in said
+
+
+STAGES = "recipe.stages=[4px/32, 8px@1ep]"  # an epoch has 2 steps in the first stage, 4 in the second
+
+
+def test_trainings_at_a_time_are_measured_in_their_last_stage(tiny_file, tmp_path):
+    words = ("--per-gpu", 1, "--seconds", 0.1, "--results", tmp_path, "--json")
+    (found,) = json.loads(lottery("bench", "packing", tiny_file, STAGES, *words).stdout)
+    assert found["epoch_images"] == 64 and found["images_per_second"] > 0
+
+
+def test_no_more_steps_are_profiled_than_the_first_stage_has(tiny_file, tmp_path):
+    words = ("--steps", 3, "--to", tmp_path, "--results", tmp_path, "--json")
+    kernels = json.loads(lottery("profile", tiny_file, STAGES, *words).stdout)
+    assert any("Conv2D" in kernel["name"] and kernel["calls"] >= 1 for kernel in kernels)

@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,13 @@ def test_one_compiles_while_the_others_wait(tmp_path):
     (tmp_path / "programs" / "a.pb").unlink()  # tidied away
     compiled.compile_once(other, tmp_path / "programs")
     assert log.read_text() == "begin end begin end begin end "
+
+
+def test_code_of_layers_step_and_augmentation_decides_whether_a_program_was_compiled(monkeypatch):
+    read = set()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.add(path.name) or b"")
+    compiled._digest(Counted(None))
+    assert read >= {"layers.py", "step.py", "augment.py", "policies.py"}
 
 
 def test_nothing_is_kept_where_there_is_no_gpu(monkeypatch, tmp_path):

@@ -89,7 +89,8 @@ def residence(folder, asked: str, images: int, gib: int, replicas: int = 1, shar
     class Described(Devices):
         memory, used = gib << 30, beside
 
-    split = shards.Shards(dataclasses.replace(shards.open_prepared(folder), size=160), "train", np.zeros(images))
+    prepared = dataclasses.replace(shards.open_prepared(folder), size=160)
+    split = shards.Shards(prepared, "train", np.zeros(images, shards.RECORD))
     return resident.residence(split, Described(None, replicas, "GPU" if gib else "CPU", sharing=sharing), asked)
 
 
