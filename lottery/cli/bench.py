@@ -66,6 +66,11 @@ def step(
     Example: lottery bench step --batch 64 128 --mask --vary recipe.norm_images=32 model.blur=true
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
+    for field in vary:
+        sized = field.startswith(("recipe.stages", "recipe.first_size"))
+        if sized or not field.startswith(("model.", "data.", "recipe.")):
+            raise Refused(f"--vary {field}: expected a field of model, data or recipe that changes a step; sizes are "
+                          "compared by --size and --batch")  # fmt: skip
     cases = []
     for asked in product(model, size, batch, precision):
         case = synthetic(*asked, width, layers, steps)
@@ -91,8 +96,10 @@ def step(
             if masked.step_ms and other.step_ms:
                 ratio, what = other.step_ms / masked.step_ms, other.variant
                 ratio, what = (1 / ratio, "the mask") if what == "unmasked" else (ratio, what)
+                low, high = sorted(1 / q if what == "the mask" else q for q in other.quartiles)
                 console.print(f"{masked.model}, {masked.size} px, {masked.precision}, batch {masked.batch}: {what} "
-                              f"costs {100 * (ratio - 1):+.2f} % of a step")  # fmt: skip
+                              f"costs {100 * (ratio - 1):+.2f} % of a step (half of the rounds: {100 * (low - 1):+.2f} "
+                              f"to {100 * (high - 1):+.2f} %)")  # fmt: skip
 
 
 @app.command
@@ -248,7 +255,6 @@ def profile(
     from sweep.devices import prepare
 
     where = prepare(devices)
-    to.mkdir(parents=True, exist_ok=True)
     found = profiling.profile(asked, where, steps, measured(where, asked.recipe.precision), to)
     if json_:
         return print_json(found)

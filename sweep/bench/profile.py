@@ -55,6 +55,7 @@ def profile(experiment: Experiment, devices: Devices, steps: int, rates: Rates, 
     steps = min(steps, len(epoch.order))
     for _ in range(WARM):
         timed(program, epoch, steps)
+    folder.mkdir(parents=True, exist_ok=True)
     tf.profiler.experimental.start(str(folder))
     timed(program, epoch, steps)
     tf.profiler.experimental.stop()

@@ -14,6 +14,7 @@ from sweep import files
 from sweep.errors import Refused, cut
 from sweep.graph.training import Training
 
+WEIGHTS = (".h5", ".npz", ".keras")  # formats that model.weights can be given in
 SHAPE = ("image_size", "channels", "classes")
 
 
@@ -50,12 +51,17 @@ def initial_weights(training: Training, network: Network) -> Weights:
     if digest_of(path) != start.given:
         raise Refused(f"model.weights: {path} is not the file the sweep was planned with; put that back, or give the "
                       "experiment another name")  # fmt: skip
-    return adopted_weights(path, network, start.seed or 0)
+    try:
+        return adopted_weights(path, network, start.seed or 0)
+    except Refused as error:  # a file of the user's is not to be deleted
+        raise Refused(f"model.weights: {str(error).removesuffix('; delete it and run again')}") from None
 
 
 def digest_of(path: Path) -> str:
     """Return the digest of a weights file; raise Refused if it cannot be read."""
     try:
+        if path.is_file() and path.suffix not in WEIGHTS:
+            raise OSError(0, "no format of weights")
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError as error:
         raise Refused(f"model.weights: {path}: {error.strerror}; expected a .h5, .npz or .keras file or the name of a "

@@ -100,17 +100,30 @@ def _seconds(line: dict[str, Any]) -> float:
 def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
     """Return the predicted time of each ticket and control, on as many devices as the dense run; None if unknown.
 
-    It goes by the median of a dense run's epochs, each ÷ the trainings on its GPU. With `devices`: as jobs of their own
-    on so many devices, scaled and with start-up time, which is what dense runs took before their first step.
+    It goes by the median of a dense run's epochs, each ÷ the trainings on its GPU; if images grow with the epochs, by
+    that of the same epoch. With `devices`: as jobs of their own on so many devices, scaled and with start-up time,
+    which is what dense runs took before their first step.
     """
-    lines = [line for training in home.graph.dense for line in files.read_metrics(home.folder(training))]
-    if not lines:
+    spent: dict[int, list[float]] = {}
+    for training in home.graph.dense:
+        for line in files.read_metrics(home.folder(training)):
+            spent.setdefault(line["epoch"], []).append(_seconds(line) / line.get("trainings_on_gpu", 1))
+    if not spent:
         return None
-    each, start = median(_seconds(line) / line.get("trainings_on_gpu", 1) for line in lines), 0.0
+    usual, scale, start = median(seconds for each in spent.values() for seconds in each), 1.0, 0.0
     if devices:
-        each *= max(1.0, _dense_devices(home) / devices)
+        scale = max(1.0, _dense_devices(home) / devices)
         start = median([one["start_seconds"] for one in _dense_results(home) if one.get("start_seconds")] or [0.0])
-    return {one.slug: start + each * one.epochs for one in home.graph if not one.dense}
+
+    def seconds(one: Task) -> float:
+        recipe = one.recipe
+        if not (recipe.stages or recipe.first_size):
+            return usual * one.epochs
+        begin = recipe.epochs - one.epochs
+        shares = ((epoch + 1, min(1.0, epoch + 1 - begin)) for epoch in range(int(begin), recipe.epochs))
+        return sum(share * median(spent.get(epoch, [usual])) for epoch, share in shares)
+
+    return {one.slug: start + scale * seconds(one) for one in home.graph if not one.dense}
 
 
 def _dense_results(home: Home) -> list[dict[str, Any]]:

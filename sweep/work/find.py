@@ -20,6 +20,8 @@ SHIPPED = Path(__file__).parents[2] / "experiments"
 def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experiment, Path]:
     """Return an experiment and its folder, given a YAML file, a folder, a name under `results` or a shipped name."""
     path = Path(word)
+    if path.is_dir() and not (path / "experiment.yaml").is_file() and (results / word / "experiment.yaml").is_file():
+        path = results / word  # a folder of data may have the name of its experiment
     if not path.is_dir() and not (results / word).is_dir() and (SHIPPED / f"{word}.yaml").is_file():
         path = SHIPPED / f"{word}.yaml"
     if path.is_dir():
@@ -71,8 +73,9 @@ def _with_digest(model: Model, known: Model, pool: Path) -> Model:
         return model
     final = pool / "trainings" / model.weights / "snapshots" / "final.h5"
     path = final.resolve() if final.is_file() else Path(model.weights).expanduser()
-    digest = known.weights_digest if known.weights_digest and not path.exists() else digest_of(path)
-    return replace(model, weights=str(path), weights_digest=digest)
+    if known.weights in (str(path), str(final.resolve())) and not Path(known.weights).exists():
+        return replace(model, weights=known.weights, weights_digest=known.weights_digest)
+    return replace(model, weights=str(path), weights_digest=digest_of(path))
 
 
 def _with_listing(data: Data, known: Data) -> Data:

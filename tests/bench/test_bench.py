@@ -78,8 +78,16 @@ def test_a_step_is_timed_for_every_combination():
 def test_a_step_is_timed_beside_itself_with_other_fields():
     said = lottery("bench", "step", "--model", "resnet8", "--width", "0.5", "--size", "8", "--batch", "8", "--mask",
                    "--vary", "model.blur=true", "recipe.norm_images=4", "--rounds", 2, "--steps", 2).stdout  # fmt: skip
-    found = re.findall(r"resnet8, 8 px, float32, batch 8: (\S.*\S) costs [+-]\d+\.\d\d % of a step", said)
+    found = re.findall(
+        r"resnet8, 8 px, float32, batch 8: (\S.*\S) costs [+-]\d+\.\d\d % of a step \(half of the rounds: [+-]", said
+    )
     assert found == ["the mask", "model.blur=true", "recipe.norm_images=4"]
+
+
+@pytest.mark.parametrize("field", ["seeds=[3]", "recipe.stages=[4px/32,8px@1ep]"])
+def test_what_changes_no_step_is_not_compared(field):
+    done = lottery("bench", "step", *SMALL, "--vary", field, check=2)
+    assert f"--vary {field}: expected a field of model, data or recipe that changes a step" in done.stderr
 
 
 def test_scaling_goes_from_one_device_to_all():
@@ -131,3 +139,5 @@ def test_no_more_steps_are_profiled_than_the_first_stage_has(tiny_file, tmp_path
     words = ("--steps", 3, "--to", tmp_path, "--results", tmp_path, "--json")
     kernels = json.loads(lottery("profile", tiny_file, STAGES, *words).stdout)
     assert any("Conv2D" in kernel["name"] and kernel["calls"] >= 1 for kernel in kernels)
+    lottery("profile", tiny_file, "recipe.batch=5000", "--to", tmp_path / "none", check=2)
+    assert not (tmp_path / "none").exists()

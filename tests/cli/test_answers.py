@@ -17,12 +17,14 @@ from lottery import Sweep
 from lottery.cli import show
 from lottery.cli.plan import render
 from slurm.status import make_status
+from sweep import files
 from sweep.graph import speeds
 from sweep.graph.home import open_home
 from sweep.graph.plan import graph_of
 from sweep.graph.speeds import Packing
 from sweep.pruning.statistics import QUANTILES
 from sweep.report.verdict import MARGIN, rule
+from sweep.work.find import read_home
 from tests import synthetic
 from tests.synthetic import content, files_under
 
@@ -159,6 +161,20 @@ def test_the_plan_predicts_times_from_the_epochs_of_the_dense_run(home, lottery)
     assert "16 epochs to train: 4 min 00 s one after the other at the dense run's speed" in said
     assert "at least 2 min 00 s with 2 at a time on the cluster" in said
     assert "at least 1 min 20 s with 3 at a time here" in lottery("plan", "small", "--jobs", "3")[1]
+
+
+def test_the_plan_predicts_epochs_of_larger_images_by_those_of_the_dense_run(home, lottery):
+    stages = "recipe.stages=[4px/8, 8px/8@2ep]"
+    dense = read_home("small", (stages,), home.pool).folder_of("dense-seed0")
+    for epoch, seconds in enumerate((9.5, 9.5, 29.5, 29.5), start=1):
+        files.append_metrics(dense, {"epoch": epoch, "seconds": seconds, "evaluation_seconds": 0.5})
+    rows = json.loads(lottery("plan", "small", stages, "--json")[1])["trainings"]
+    assert [(row["rewind"], row["seconds"]) for row in rows[1:]] == [("0", 80), ("0", 80), ("2ep", 60), ("2ep", 60)]
+
+
+def test_a_folder_of_data_may_have_the_name_of_its_experiment(home, lottery):
+    Path("small").mkdir()
+    assert lottery("status", "small")[0] == 0
 
 
 def test_the_plan_says_how_far_off_it_was_and_goes_on_from_there(home, lottery):

@@ -16,7 +16,7 @@ from sweep.graph.home import Home
 from sweep.graph.mask_file import read_own_mask
 from sweep.graph.results import images_tested, results_of
 from sweep.graph.snapshot_file import adopted_weights, read_weights
-from sweep.work.find import read_home
+from sweep.work.find import open_home, read_home
 from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
 from tests.commands import lottery
@@ -160,15 +160,32 @@ def test_a_training_starts_from_given_weights_and_is_named_by_them(moved, form, 
     assert fresh.start.given == "" and home.training("ticket-q0.5-k0-seed0").start.given
 
 
+def test_weights_on_record_stay_known_when_their_file_is_gone_and_a_wrong_name_is_refused(files_of):
+    (files_of / "mine.npz").write_bytes(b"weights")
+    final = files_of / "trainings" / "dense-seed0-0123456789" / "snapshots" / "final.h5"
+    final.parent.mkdir(parents=True)
+    final.write_bytes(b"others")
+    for word, path in ((str(files_of / "mine.npz"), files_of / "mine.npz"), ("dense-seed0-0123456789", final)):
+        words = ("digits.yaml", (f"model.weights={word}", f"name={path.stem}"), files_of)
+        before = open_home(str(files_of / words[0]), *words[1:]).experiment.model
+        path.unlink()
+        assert read_home(str(files_of / words[0]), *words[1:]).experiment.model == before
+        wrong = (f"model.weights={word}x", f"name={path.stem}")
+        assert "expected a .h5, .npz or .keras file" in refusal(
+            lambda wrong=wrong: read_home(str(files_of / "digits.yaml"), wrong, files_of)
+        )
+
+
 @pytest.mark.tensorflow
 def test_weights_that_are_missing_damaged_or_of_another_network_are_refused_in_one_line(files_of):
-    for name, content in (("gone.h5", None), ("cut.h5", b"nothing"), ("cut.keras", b"PK"), ("cut.npz", b"PK")):
+    damaged = {"gone.h5": None, "cut.h5": b"nothing", "cut.keras": b"PK", "cut.npz": b"PK", "table.csv": b"1, 2"}
+    for name, content in damaged.items():
         if content is not None:
             (files_of / name).write_bytes(content)
         words = ("sweep", files_of / "digits.yaml", f"model.weights={files_of / name}", "prune.quantiles=[]")
         done = lottery(*words, "prune.rewind=[]", "--results", files_of / "out", check=2)
         said = [line for line in done.stderr.splitlines() if name in line]
-        assert said and "Traceback" not in done.stderr, done.stderr
+        assert said and "Traceback" not in done.stderr and "delete it" not in done.stderr, done.stderr
     other = build("resnet8", image_size=8, channels=3, classes=10, width=0.5)
     files.write_snapshot(files_of / "wide.h5", other, other.initial(0), {})
     words = ("sweep", files_of / "digits.yaml", f"model.weights={files_of / 'wide.h5'}")
