@@ -178,6 +178,10 @@ def _data(home: Home) -> Found:
     if data.name == "folder" and (others := left_out(place_of(data))):
         more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
         notes[more] = "jpg and png images directly in their class folders"
+    tested = set(dataset.test.labels.tolist())
+    if absent := [name for label, name in enumerate(dataset.class_names) if label not in tested]:
+        untested = f"no test images of {', '.join(absent[:3])}" + (", …" if len(absent) > 3 else "")
+        notes[untested] = "test images of every class: accuracy is over the others alone"
     error = math.sqrt(0.09 / len(dataset.test))  # √(p (1 − p) / n) of an accuracy p of 90 %
     if error > MARGIN:
         few = f"on so few test images an accuracy of 90 % has a standard error of {100 * error:.2g} percentage points"

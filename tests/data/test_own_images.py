@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,14 @@ def test_two_commands_bring_them_to_a_report_and_what_is_not_read_is_said(pictur
     assert "not read, 2 files: " in said and "notes.txt" in said and "deep.png" in said and ".hidden" not in said
     assert (tmp_path / "results" / "own_images" / "report" / "report.html").exists()
     assert "2 trainings, 2 of them done" in lottery("plan", *words).stdout
+
+
+@pytest.mark.tensorflow
+def test_a_class_without_test_pictures_is_said_by_check(pictures, tmp_path):
+    shutil.rmtree(pictures / "val" / "kind1")
+    words = (FILE, f"data.path={pictures}", *SHORT, "--results", tmp_path / "results", "--json")
+    (found,) = [one for one in json.loads(lottery("check", *words).stdout) if one["what"] == "data"]
+    assert found["state"] == "warning" and "30 test images; no test images of kind1;" in found["found"]
 
 
 def test_what_lies_beside_class_folders_is_said_not_to_be_read(pictures):
