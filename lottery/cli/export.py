@@ -22,7 +22,6 @@ from sweep.hardware import hardware
 from sweep.progress import console, show
 from sweep.report.best import Best
 from sweep.report.best import best as best_of
-from sweep.report.figures import confusion_figure, save
 from sweep.report.verdict import verdicts
 
 Words = Annotated[
@@ -90,7 +89,11 @@ def evaluate(
     described = evaluation.as_json(found, names)
     if split == "test" and on is None and not file:
         evaluation.record(home, training, described)
-    drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix("")) if figure else []
+    drawn: list[Path] = []
+    if figure:
+        from sweep.report.figures import confusion_figure, save
+
+        drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix(""))
     if json_:
         return print_json({"training": training.name, "on": where} | described)
     console.print(f"{file or training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "

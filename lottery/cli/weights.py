@@ -16,7 +16,6 @@ from sweep.graph.mask_file import weights_at
 from sweep.graph.weights import weight_statistics
 from sweep.progress import console, show
 from sweep.pruning.statistics import QUANTILES, histogram
-from sweep.report.figures import save, weight_figure
 
 
 def weights(
@@ -61,6 +60,8 @@ def weights(
             if name.startswith("|") and name not in whole:
                 table.add_row(name.strip("|"), *(_number(values[key]) for key in wanted))
         show(table)
+    from sweep.report.figures import save, weight_figure
+
     bins = histogram(weights_at(home, training, where)[1].kernels)
     title = f"{home.experiment.name}, {training.slug} at {where}"
     paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 tf = pytest.importorskip("tensorflow", exc_type=ImportError)  # make quick shuts it out
-from sweep.data import policies  # noqa: E402
+from sweep.data import augment, policies  # noqa: E402
 from sweep.experiment import Data, Recipe  # noqa: E402
 from sweep.training.step import Step  # noqa: E402
 
@@ -118,28 +118,31 @@ def test_randaugment_at_magnitude_10_has_the_greatest_strengths_of_autoaugment_a
 FIELDS = {"trivial": {"policy": "trivial"}, "rand": {"policy": "rand", "rand_operations": 3, "rand_magnitude": 5}}
 
 
-def step(replicas: int, batch: int = 8, **fields) -> Step:
-    recipe = Recipe(batch=batch, **fields)
-    return Step(None, recipe, Data(pad=2, flip=True), None, replicas, shaped=False, use_mask=False)
+def augmented(images: np.ndarray, share: int, replicas: int, **fields) -> tf.Tensor:
+    """What a training step makes of one replica's images."""
+    recipe, count, seed = Recipe(batch=8, **fields), replicas * len(images), tf.constant([3, 4])
+    step = Step(None, recipe, Data(pad=2, flip=True), None, replicas, shaped=False, use_mask=False)
+    return step._augmented(
+        tf.constant(images), lambda purpose, high: augment.uniform(seed, purpose, count, (share, replicas), 0, high)
+    )
 
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 def test_two_replicas_augment_the_images_of_a_batch_as_one_does(fields):
-    images, seed = pictures(8, 3), tf.constant([3, 4])
-    alone = step(1, **fields)._augmented(tf.constant(images), tf.constant(0), seed)
-    parts = [step(2, **fields)._augmented(tf.constant(images[4 * i :][:4]), tf.constant(i), seed) for i in (0, 1)]
+    images = pictures(8, 3)
+    alone = augmented(images, 0, 1, **fields)
+    parts = [augmented(images[4 * i :][:4], i, 2, **fields) for i in (0, 1)]
     np.testing.assert_array_equal(tf.concat(parts, 0), alone)
-    without = step(1)._augmented(tf.constant(images), tf.constant(0), seed)
-    changed = (without != alone).numpy().any((1, 2, 3))
+    changed = (augmented(images, 0, 1) != alone).numpy().any((1, 2, 3))
     assert changed.sum() > 3, "of 8 images"
 
 
 def test_a_batch_draws_every_operation_in_both_signs_and_operations_in_a_row_independently(monkeypatch):
     drawn = []
     monkeypatch.setattr(policies, "augmented", lambda images, rows, table: drawn.append(rows.numpy()) or images)
-    step(1, 2000, **FIELDS["rand"])._augmented(tf.zeros((2000, 8, 8, 1), tf.uint8), tf.constant(0), tf.constant([3, 4]))
+    augmented(np.zeros((2000, 8, 8, 1), np.uint8), 0, 1, **FIELDS["rand"])
     assert [np.unique(rows).tolist() for rows in drawn] == [list(range(28))] * 3  # 14 operations × 2 signs
     assert max(abs(np.corrcoef(drawn)[np.triu_indices(3, 1)])) < 0.1
     drawn.clear()
-    step(1, 9000, policy="trivial")._augmented(tf.zeros((9000, 8, 8, 1), tf.uint8), tf.constant(0), tf.constant([3, 4]))
+    augmented(np.zeros((9000, 8, 8, 1), np.uint8), 0, 1, policy="trivial")
     assert len(drawn) == 1 and len(np.unique(drawn[0])) > 0.99 * 14 * 31 * 2
