@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.table import Table
 
 from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
-from sweep.data import open_dataset
+from sweep.data import Split, SplitName, open_dataset
 from sweep.errors import Refused, command
 from sweep.graph.home import Home
 from sweep.graph.packed import is_record
@@ -50,7 +50,7 @@ def best(experiment: ExperimentName, json_: Json = False, results: Results = RES
 def evaluate(
     experiment: ExperimentName,
     *words: Words,
-    split: Annotated[Literal["test", "validation", "train"], Parameter(help="Which images of the data set")] = "test",
+    split: Annotated[SplitName, Parameter(help="Which images of the data set")] = "test",
     on: Annotated[
         Path | None, Parameter(help="Other images: folders named by the classes, or laid out like the data set")
     ] = None,
@@ -67,49 +67,64 @@ def evaluate(
     from sweep.export import evaluate as evaluation
     from sweep.export import formats
 
-    file = Path(experiment) if formats.is_exported(Path(experiment)) else None
-    facts = formats.facts_in(file) if file else {}
-    if file:
-        name = facts["experiment"]
-        if not (results / name / "experiment.yaml").is_file():
-            raise Refused(
-                f"{file}: from the experiment {name}, which is not under {results}/; expected --results FOLDER"
-            )
-        experiment, words = str(results / name), (facts["training"], *words)
-    home, training = chosen(experiment, words, results)
-    dataset = open_dataset(training.data)
-    images, where = evaluation.images_of(dataset, training.data, on, split)
-    if file:
-        found = evaluation.evaluated_file(file, facts, images)
+    if formats.is_exported(Path(experiment)):
+        said, facts = experiment, formats.facts_in(Path(experiment))
+        name, names = facts["training"], facts["classes"]
+        images, where = _images_for_file(Path(experiment), facts, words, on, split, results)
+        found = evaluation.evaluated_file(Path(experiment), facts, images)
+        described = evaluation.as_json(found, names)
     else:
+        home, training = chosen(experiment, words, results)
+        dataset = open_dataset(training.data)
+        said, name, names = training.slug, training.name, dataset.class_names
+        images, where = evaluation.images_of(dataset, training.data, on, split)
         found = evaluation.evaluated(home, training, dataset, images, prepare())
-    names = dataset.class_names
+        described = evaluation.as_json(found, names)
+        if split == "test" and on is None:
+            evaluation.record(home, training, described)
     if predictions:
         evaluation.write_predictions(predictions, found, names, images)
-    described = evaluation.as_json(found, names)
-    if split == "test" and on is None and not file:
-        evaluation.record(home, training, described)
     drawn: list[Path] = []
     if figure:
         from sweep.report.figures import confusion_figure, save
 
         drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix(""))
     if json_:
-        return print_json({"training": training.name, "on": where} | described)
-    console.print(f"{file or training.slug} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
+        return print_json({"training": name, "on": where} | described)
+    console.print(f"{said} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
                   f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
                   f"{100 * described['calibration_error']:.1f} percentage points")  # fmt: skip
     table = Table("class", "images", "right", "most often taken for")
     confusion = found.confusion()
-    for row, name in enumerate(names):
+    for row, one in enumerate(names):
         wrong = confusion[row].copy()
         wrong[row] = 0
         other = f"{names[wrong.argmax()]} ({wrong.max()})" if wrong.max() else ""
-        share = described["per_class"][name]
-        table.add_row(name, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
+        share = described["per_class"][one]
+        table.add_row(one, str(confusion[row].sum()), "" if share is None else f"{100 * share:.1f} %", other)
     show(table)
     for path in [*([predictions] if predictions else []), *drawn]:
         console.print(f"written: {path}")
+
+
+def _images_for_file(
+    file: Path, facts: dict[str, Any], words: tuple[str, ...], on: Path | None, split: SplitName, results: Path
+) -> tuple[Split, str]:
+    """Return the images to evaluate an exported file on, and a name for them.
+
+    For pictures in class folders the file's own description is enough; else the data set is that of its experiment.
+    """
+    from sweep.export import evaluate as evaluation
+
+    if on and evaluation.has_classes(on, facts["classes"]):
+        size, channels, centre = facts["image_size"], facts["channels"], facts["centre"]
+        return evaluation.in_class_folders(on, facts["classes"], size, channels, centre > 0)
+    home = results / facts["experiment"]
+    if not (home / "experiment.yaml").is_file():
+        raise Refused(f"{file}: from the experiment {home.name}, which is not under {results}/; expected --results "
+                      "FOLDER, or --on FOLDER with folders named by the classes")  # fmt: skip
+    _, training = chosen(str(home), (facts["training"], *words), results)
+    return evaluation.images_of(open_dataset(training.data), training.data, on, split)
 
 
 def export(

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
 from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
+
+SplitName = Literal["test", "validation", "train"]
 
 
 class Split:

@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from sweep import files
-from sweep.data import Dataset, Images, Split, open_dataset
+from sweep.data import Dataset, Images, Split, SplitName, open_dataset
 from sweep.data.feed import feed
 from sweep.data.folder import class_files
 from sweep.devices import Devices, prepare
@@ -29,7 +29,6 @@ from sweep.graph.results import EVALUATION
 from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
 
-SplitName = Literal["test", "validation", "train"]
 BATCH = 256  # images given to an exported file at a time
 
 
@@ -79,18 +78,27 @@ def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) ->
     return Images(np.stack([read(path) for path in found.paths]), found.labels)
 
 
+def in_class_folders(folder: Path, names: Sequence[str], size: int, channels: int, centre: bool) -> tuple[Split, str]:
+    """Return the pictures of class folders, and a name for them: their central squares, or the whole pictures."""
+    split = class_files(folder, names) if centre else pictures_in(folder, names, size, channels)
+    return split, f"images in {folder}"
+
+
+def has_classes(folder: Path, names: Sequence[str]) -> bool:
+    """Whether there are folders named by the classes in a folder; raise Refused if it is not there."""
+    if not folder.exists():
+        raise Refused(f"--on {folder}: no such folder")
+    return any((folder / name).is_dir() for name in names)
+
+
 def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitName) -> tuple[Split, str]:
     """Return the images to evaluate on, and a name for them.
 
     They are a split of the training's data or, with a path, of another copy of such data, or pictures in class folders.
     """
-    dataset = trained_on
-    if path is not None and not path.exists():
-        raise Refused(f"--on {path}: no such folder")
-    if path is not None and any((path / one).is_dir() for one in trained_on.class_names):
-        if SOURCES[data.name].listed:
-            return class_files(path, trained_on.class_names), f"images in {path}"
-        return pictures_in(path, trained_on.class_names, dataset.image_size, dataset.channels), f"images in {path}"
+    dataset, listed = trained_on, SOURCES[data.name].listed
+    if path is not None and has_classes(path, trained_on.class_names):
+        return in_class_folders(path, trained_on.class_names, dataset.image_size, dataset.channels, listed)
     if path is not None:
         classes = f"folders named by the classes ({cut(', '.join(trained_on.class_names))}) in it"
         if not SOURCES[data.name].wants:  # it would be read without looking there

@@ -10,8 +10,10 @@ import numpy as np
 from models import Network, Weights
 from sweep import files
 from sweep.data import Dataset
+from sweep.data.windows import MARGIN
 from sweep.errors import Refused
 from sweep.experiment import END
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import weights_at
 from sweep.graph.training import Task
@@ -40,6 +42,9 @@ class Facts:
     network: str
     image_size: int
     channels: int
+    # side of the central square that evaluation cuts from a photograph before it is resized to image_size, as a share
+    # of its shorter side; 0: the whole picture is resized
+    centre: float
     classes: list[str]
     # per channel: the network was trained on scale · pixel + offset, pixels from 0 to 255; empty: on images
     # standardised one by one, (x − mean) / max(deviation, 1/√n) over the n numbers of an image
@@ -95,8 +100,8 @@ def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
         raise Refused(f"data: {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected {right}")
     facts = Facts(
         training.name, home.experiment.name, network.name + " with blur-pool" * network.blurred, network.image_size,
-        network.channels,
-        list(dataset.class_names), [1.0 / (255.0 * d) for d in dataset.deviation],
+        network.channels, MARGIN if SOURCES[training.data.name].listed else 0.0, list(dataset.class_names),
+        [1.0 / (255.0 * d) for d in dataset.deviation],
         [-m / d for m, d in zip(dataset.mean, dataset.deviation, strict=True)],
         float(np.count_nonzero(weights.kernels) / weights.kernels.size), result["test"]["top1"],
         result.get("test_images"), "probabilities", True, f"lottery-sweep {version_of('lottery-sweep')}",

@@ -90,6 +90,9 @@ def test_a_training_is_evaluated_on_pictures_in_class_folders_and_its_confusion_
     found = json.loads(lottery(*words, "--json", "--figure", tmp_path / "confusion.svg").stdout)
     assert found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)
     assert (tmp_path / "confusion.svg").read_text().startswith("<svg") and (tmp_path / "confusion.png").exists()
+    lottery("export", dry_run / "dry_run", best["training"], "--to", tmp_path / "ticket.keras")
+    file = ("evaluate", tmp_path / "ticket.keras", "--on", tmp_path / "own", "--results", tmp_path / "nowhere")
+    assert json.loads(lottery(*file, "--json").stdout)["confusion"] == found["confusion"]
     for path in (tmp_path / "own").glob("*/*.png"):  # 16 bits a pixel
         Image.fromarray(np.asarray(Image.open(path)).astype(np.uint16) << 8).save(path)
     assert json.loads(lottery(*words, "--json").stdout)["confusion"] == found["confusion"]

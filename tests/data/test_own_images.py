@@ -50,6 +50,18 @@ def test_two_commands_bring_them_to_a_report_and_what_is_not_read_is_said(pictur
     assert "not read, 2 files: " in said and "notes.txt" in said and "deep.png" in said and ".hidden" not in said
     assert (tmp_path / "results" / "own_images" / "report" / "report.html").exists()
     assert "2 trainings, 2 of them done" in lottery("plan", *words).stdout
+    lottery("export", tmp_path / "results" / "own_images", "dense-seed0", "--to", tmp_path / "ticket.keras")
+    file = (
+        "evaluate",
+        tmp_path / "ticket.keras",
+        "--on",
+        pictures / "val",
+        "--results",
+        tmp_path / "nowhere",
+        "--json",
+    )
+    (result,) = (tmp_path / "results" / "trainings").glob("dense-seed0-*/result.json")
+    assert json.loads(lottery(*file).stdout)["top1"] == pytest.approx(json.loads(result.read_text())["test"]["top1"])
 
 
 @pytest.mark.tensorflow

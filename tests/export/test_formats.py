@@ -49,7 +49,7 @@ def pruned(network: Network) -> Subject:
     statistics = weights.statistics * random.uniform(0.5, 1.5, weights.statistics.shape).astype(np.float32)
     left = Weights(np.where(kept, weights.kernels / np.sqrt(0.2), 0).astype(np.float32), others, statistics)
     facts = Facts(
-        "ticket-1a", "small", network.name, 16, 3, ["ant", "bee", "cat", "dog", "emu"], [0.02, 0.02, 0.018],
+        "ticket-1a", "small", network.name, 16, 3, 0.0, ["ant", "bee", "cat", "dog", "emu"], [0.02, 0.02, 0.018],
         [-2.1, -2.0, -1.8], float(kept.mean()), 0.8, 100, "probabilities", True, "lottery-sweep",
     )  # fmt: skip
     return Subject(network, left, facts)
