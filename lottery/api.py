@@ -19,6 +19,7 @@ from typing import Any
 
 from slurm import arrays, preflight, status
 from slurm.arrays import Slurm
+from slurm.backend import Backend
 from slurm.cancel import cancel
 from slurm.local import Local, places
 from slurm.plan import Plan, make_plan
@@ -56,14 +57,19 @@ class Sweep:
     def __repr__(self) -> str:
         return f"{self.home.root}: {len(self.home.graph)} trainings, {len(missing(self.home))} of them missing"
 
-    def run(self, jobs: int = 0, devices: int = 0, per_gpu: int = 1, quiet: bool = True) -> list[Failure]:
-        """Train everything that is missing on this machine; return the failures. Run again to continue."""
+    def run(
+        self, jobs: int = 0, devices: int = 0, per_gpu: int = 1, quiet: bool = True, backend: Backend | None = None
+    ) -> list[Failure]:
+        """Train everything that is missing; return the failures. Run again to continue.
+
+        On this machine, or by a `backend` of your own (docs/extending.md).
+        """
         if jobs < 0:
             raise Refused(f"jobs={jobs}: expected 1 or more, or 0 for as many as there is room for")
         jobs = jobs or places(per_gpu, devices)
         arrays.refuse_live(self.home)
         self._refuse()
-        return Local(jobs, devices, quiet, per_gpu).run(self._opened)
+        return (backend or Local(jobs, devices, quiet, per_gpu)).run(self._opened)
 
     def submit(self) -> dict[str, str]:
         """Submit everything that is missing to SLURM; return the job ids by name."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ def applied(copy: Path) -> list[str]:
 
 
 @pytest.mark.tensorflow
-def test_a_network_a_data_set_a_score_an_allocation_and_a_control_take_one_file_or_two_each(tmp_path, monkeypatch):
+def test_each_part_that_can_be_added_takes_one_file_or_two(tmp_path, monkeypatch):
     for package in ("models", "sweep", "slurm", "lottery"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert applied(tmp_path) == [
@@ -48,11 +50,18 @@ def test_a_network_a_data_set_a_score_an_allocation_and_a_control_take_one_file_
         "sweep/data/stripes.py", "sweep/experiment/sources.py",
         "sweep/pruning/scores.py", "sweep/pruning/scores.py",
         "sweep/pruning/allocations.py", "sweep/pruning/allocations.py",
-        "sweep/experiment/controls.py", "experiment.yaml",
+        "sweep/experiment/controls.py", "experiment.yaml", "hosts.py",
     ]  # fmt: skip
     monkeypatch.chdir(tmp_path)  # `python -m` looks there first
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = lottery("sweep", tmp_path / "experiment.yaml", "--results", tmp_path / "results", env=env)
+    lottery("sweep", "experiment.yaml", env=env)
+    for ticket in (tmp_path / "results" / "trainings").glob("ticket-*"):
+        shutil.rmtree(ticket)
+    hosts = (tmp_path / "hosts.py").read_text().replace('("ssh", "node1"), ("ssh", "node2")', '("env",), ("env",)')
+    (tmp_path / "hosts.py").write_text(hosts)
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    command = [sys.executable, "hosts.py", "experiment.yaml"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     named = {path.parent.name.rpartition("-")[0] for path in tmp_path.glob("results/trainings/*/result.json")}
     assert named == {
         "dense-seed0", "ticket-relative-q0.5-k0-seed0", "ticket-magnitude-but_the_first-q0.5-k0-seed0",
