@@ -26,6 +26,7 @@ NAMES = {
     **{kind: f"control: {control.title}" for kind, control in CONTROLS.items()},
 }
 
+MOST_TICKS = 12  # up to so many levels, an axis names these and no round numbers
 AXES = {"remaining": "weights remaining", "macs": "multiply-adds remaining"}  # fields of points, in percent
 SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-left", "triangle-right",
           "arrow", "stroke"]  # by kind  # fmt: skip
@@ -92,8 +93,11 @@ def curves(
     A line per rewind point, controls dashed, the dense network as a horizontal line. On a page, a click in the legend
     selects a line.
     """
-    apart = alt.Axis(labelSeparation=4)  # 100 and 90 are close on a log scale
-    remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=apart).scale(type="log")
+    levels = {float(f"{p[field]:.3g}") for p in [*points, *({field: 100 * one.density} for one in others)]}
+    named = sorted(levels) if len(levels) <= MOST_TICKS else alt.Undefined
+    axis = alt.Axis(labelSeparation=4, format="~g", values=named)  # 100 and 90 are close on a log scale
+    remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=axis)
+    remaining = remaining.scale(type="log", nice=False, padding=16)  # not up to the next power of ten
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
     order = in_order({p["rewind"] for p in points})
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
@@ -212,7 +216,8 @@ def across(dense: list[float]) -> list[Any]:
     """Return the dense network's accuracy as a horizontal line with its name."""
     whole = alt.Chart(alt.Data(values=[{"accuracy": 100 * mean(dense), "name": "dense"}]))
     whole = whole.encode(y="accuracy:Q")
-    return [whole.mark_rule(strokeDash=[2, 2]), whole.mark_text(align="left", x=4, dy=-6).encode(text="name:N")]
+    name = whole.mark_text(align="right", dx=-4, dy=-6).encode(x=alt.value("width"), text="name:N")
+    return [whole.mark_rule(strokeDash=[2, 2]), name]
 
 
 def _published(others: Sequence[Published], remaining: Any) -> list[Any]:
