@@ -62,8 +62,10 @@ class Sweep:
     ) -> list[Failure]:
         """Train everything that is missing; return the failures. Run again to continue.
 
-        On this machine, or by a `backend` of your own (docs/extending.md).
+        On this machine, or by a `backend` of your own (docs/extending.md), which decides on jobs and devices itself.
         """
+        if backend and (jobs or devices or per_gpu != 1):
+            raise Refused("jobs, devices and per_gpu are for this machine; a backend has its own")
         if jobs < 0:
             raise Refused(f"jobs={jobs}: expected 1 or more, or 0 for as many as there is room for")
         jobs = jobs or places(per_gpu, devices)

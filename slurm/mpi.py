@@ -26,6 +26,7 @@ from sweep.interrupt import stoppable
 from sweep.work.worker import Failure, Worker
 
 THREADS = "LOTTERY_THREADS"  # environment variable: CPU threads of this rank
+PER_GPU = "LOTTERY_PER_GPU"  # environment variable: ranks on this rank's GPU
 PAUSE_SECONDS = 0.2
 
 
@@ -79,9 +80,11 @@ def world() -> Iterator[Executor | None]:
     here = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).allgather(rank)
     training = [each for each in here if each != 0]  # rank 0 only hands out tasks
     if rank != 0:  # one GPU and a share of the node's cores, before TensorFlow sees them
-        share = shares(visible_gpus(), len(training), devices=1)[training.index(rank)]
+        each = shares(visible_gpus(), len(training), devices=1)
+        share = each[training.index(rank)]
         if share is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = share
+        os.environ[PER_GPU] = str(each.count(share) if share else 1)
         os.environ[THREADS] = str(max(1, (os.cpu_count() or 1) // len(training)))
     ranks: Any  # an Executor on rank 0, None elsewhere
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as ranks:
@@ -97,4 +100,5 @@ def _perform(root: Path, experiment: Experiment, task: str) -> tuple[Failure | N
 @cache
 def _worker(root: Path, experiment: Experiment) -> Worker:
     """Return this rank's worker. `experiment` is the one of this sweep; the file in the folder may have changed."""
-    return Worker(Home(root, experiment), threads=int(os.environ[THREADS]), quiet=True)
+    threads, per_gpu = int(os.environ[THREADS]), int(os.environ[PER_GPU])
+    return Worker(Home(root, experiment), threads=threads, quiet=True, per_gpu=per_gpu)

@@ -14,6 +14,7 @@ from sweep.work.find import SHIPPED
 
 # images of 224 px that one core reads in a second, measured with 500 of ImageNet's (docs/data.md)
 READ = {"class folders": 165.0, "jpeg shards": 989.0, "raw shards": 11_700.0}
+SMALL = 2 << 30  # bytes of images that every GPU has room for
 ENOUGH = 0.02  # share of the time that a GPU may wait
 
 
@@ -36,24 +37,29 @@ class Reading:
         return (
             f"{self.cores:g} cores read about {self.cores * READ[self.form]:,.0f} images/s from {self.form}, "
             f"{self.hardware} takes {self.rate:,.0f}: it would wait {self.wait:.0%} of the time"
+            + (f" unless the images ({self.pixels / 1e9:.3g} GB) fit into its memory" if self.pixels else "")
         )
 
     @property
     def remedy(self) -> str:
         """Return the number of cores per GPU that each form of images needs, in words."""
         needed = ", ".join(f"{form} {self.rate / speed:.2g}" for form, speed in READ.items())
-        kept = f"; or GPUs with {self.pixels / 1e9:.3g} GB for the images (data.resident)" if self.pixels else ""
-        return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw){kept}"
+        return f"cores needed for a GPU: {needed} (cluster.cpus_per_gpu, or lottery data prepare --format raw)"
 
 
 def reading_of(home: Home) -> Reading | None:
-    """Return how fast a GPU's cores would read its images; None if nothing is read, or no speed is on record."""
+    """Return how fast a GPU's cores would read its images.
+
+    None if nothing is read, because every GPU has room for the images, or if no speed is on record.
+    """
     experiment, data, prepared = home.experiment, home.experiment.data, _prepared(home.experiment)
     alike = alike_in([*measured(SHIPPED), *measured(home.pool)], experiment)
     if data.resident == "on" or not alike or not (prepared or data.name == "folder"):
         return None
     form = f"{prepared.format} shards" if prepared else "class folders"
     pixels = sum(prepared.images.values()) * prepared.size**2 * 3 if prepared and data.resident == "auto" else 0
+    if 0 < pixels < SMALL:
+        return None
     cores = experiment.cluster.cpus_per_gpu
     return Reading(form, cores, alike[-1].images_per_second, alike[-1].hardware, pixels)
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
 KERNELS = 10  # that the table of a profile shows
+# fields that change what a step is given, or how many there are, and not the step
+SIZES = {f"recipe.{name}" for name in ("stages", "first_size", "full_size_epoch", "batch", "epochs")}
+SIZES |= {"data.image_size", "data.images"}
 NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
@@ -67,7 +70,7 @@ def step(
     """
     _refuse_none("expected 1 or more", rounds=rounds, steps=steps)
     for field in vary:
-        sized = field.startswith(("recipe.stages", "recipe.first_size"))
+        sized = field.partition("=")[0] in SIZES
         if sized or not field.startswith(("model.", "data.", "recipe.")):
             raise Refused(f"--vary {field}: expected a field of model, data or recipe that changes a step; sizes are "
                           "compared by --size and --batch")  # fmt: skip

@@ -33,9 +33,9 @@ def compare_(
     """
     if len(sides) < 2:
         raise Refused("compare: expected two or more experiments, or trainings as EXPERIMENT:TRAINING")
-    if len(set(sides)) < len(sides):
+    asked = list(dict(_side(word, results) for word in sides).values())
+    if len(asked) < len(sides):
         raise Refused(f"compare: received {', '.join(sides)}; expected each of them once")
-    asked = [_side(word, results) for word in sides]
     if len({side.name for side in asked}) < len(asked):  # a training of two sweeps, or a sweep and its record
         asked = [replace(side, name=word) for side, word in zip(asked, sides, strict=True)]
     found = compare(asked)
@@ -57,9 +57,13 @@ def compare_(
     console.print(f"page: {write_comparison(found, out)}")
 
 
-def _side(word: str, results: Path) -> Side:
+def _side(word: str, results: Path) -> tuple[Path, Side]:
+    """Return a side and its place, by which the same one is known under two words."""
     experiment, colon, training = word.partition(":")
     home = read_home(experiment, (), results)
     if not (home.root / "experiment.yaml").exists():
         raise Refused(f"{home.root}: nothing there yet; expected the results of an experiment")
-    return side_of_training(home, home.training(training)) if colon else side_of(home)
+    if not colon:
+        return home.root.resolve(), side_of(home)
+    task = home.training(training)
+    return home.root.resolve() / task.slug, side_of_training(home, task)

@@ -116,7 +116,7 @@ def _images_for_file(
     """
     from sweep.export import evaluate as evaluation
 
-    if on and evaluation.has_classes(on, facts["classes"]):
+    if on and "centre" in facts and evaluation.has_classes(on, facts["classes"]):  # earlier files do not say it
         size, channels, centre = facts["image_size"], facts["channels"], facts["centre"]
         return evaluation.in_class_folders(on, facts["classes"], size, channels, centre > 0)
     home = results / facts["experiment"]

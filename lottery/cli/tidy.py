@@ -108,11 +108,10 @@ def left_over(results: Path) -> list[Left]:
     experiments = [experiment_file.load(path) for path in descriptions(results)]  # Refused, naming one that is invalid
     asked = _asked(experiments)
     others = _of_other_runs(results, asked)
-    begun_from = {Path(one.model.weights) for one in experiments}  # final weights of these trainings, among other files
+    # final weights of these trainings, among other files; by name, because the path may be relative or from elsewhere
+    begun_from = {part for one in experiments for part in Path(one.model.weights).parts}
     paths = [path for folder in ("trainings", "masks") for path in sorted((results / folder).glob("[!.]*"))]
-    free = [
-        path for path in paths if not _under_way(path) and not any(path.resolve() in one.parents for one in begun_from)
-    ]
+    free = [path for path in paths if not _under_way(path) and path.name not in begun_from]
     named = {path: path.name.removesuffix(".h5") for path in free}
     why = {name: others.get(name, "") if name in asked else UNASKED for name in named.values()}
     return [Left(path.name, str(path), _bytes(path), why[name]) for path, name in named.items() if why[name]]

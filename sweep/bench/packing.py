@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -67,7 +68,7 @@ def _train(
     from sweep.devices import prepare
     from sweep.training.program import Program
 
-    program = Program(experiment, open_dataset(experiment.data), prepare(1, threads))
+    program = Program(experiment, open_dataset(experiment.data), replace(prepare(1, threads), sharing=barrier.parties))
     if compiled:
         compile_once(program, compiled)
     program.load(program.network.initial(0))

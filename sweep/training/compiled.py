@@ -77,7 +77,9 @@ def _digest(program: Program) -> str:
     import sweep.data
     import sweep.training
 
-    words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {circumstances()['driver']}".encode())
+    feed = program.feed(program.dataset.train)  # images on the devices, whole or divided, or streamed
+    fed = f"{type(feed).__name__} {getattr(feed, 'divided', False)}"
+    words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {circumstances()['driver']}; {fed}".encode())
     words.update(os.environ.get("XLA_FLAGS", "").encode())
     for package in (models, sweep.data, sweep.training):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):

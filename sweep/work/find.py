@@ -22,8 +22,9 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     path = Path(word)
     if path.is_dir() and not (path / "experiment.yaml").is_file() and (results / word / "experiment.yaml").is_file():
         path = results / word  # a folder of data may have the name of its experiment
-    if not path.is_dir() and not (results / word).is_dir() and (SHIPPED / f"{word}.yaml").is_file():
-        path = SHIPPED / f"{word}.yaml"
+    shipped = SHIPPED / f"{word}.yaml"
+    if not (path / "experiment.yaml").is_file() and not (results / word).is_dir() and shipped.is_file():
+        path = shipped
     if path.is_dir():
         folder = path if path.name not in ("", "..") else path.resolve()  # the pool is its parent folder
     elif path.suffix in (".yaml", ".yml"):

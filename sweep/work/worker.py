@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import gc
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -69,6 +70,8 @@ class Worker:
         """Return the program of a task, compiled if the last one was of another model, data set or recipe."""
         key = (training.model, training.data, training.recipe)
         if self._program is None or self._program[0] != key:
+            self._program = None  # its images and weights leave the devices before others come,
+            gc.collect()  # although a program and its compiled functions refer to each other
             compiled = keep_compiled(self.home.pool)
             from sweep.data import open_dataset
             from sweep.devices import first, prepare

@@ -21,13 +21,13 @@ from tests import synthetic
 RATE = 10_000.0
 
 
-def fed_from(tmp_path: Path, form: str, cores: int) -> Home:
-    """An experiment on 1,000 pictures, and the speed of its network on record."""
+def fed_from(tmp_path: Path, form: str, cores: int, count: int = 10**6) -> Home:
+    """An experiment on a million pictures, and the speed of its network on record."""
     kind = "folder" if form == "class folders" else "shards"
     if kind == "shards":
-        (tmp_path / "images").mkdir()
+        (tmp_path / "images").mkdir(parents=True)
         described = Prepared(tmp_path / "images", form.split()[0], 64, ("a", "b"), {"train": 1, "test": 1})
-        describe(described, {"images": {"train": 1000, "test": 2}})
+        describe(described, {"images": {"train": count, "test": 2}})
     data = Data(kind, path=str(tmp_path / "images"), image_size=64)
     experiment = dataclasses.replace(synthetic.experiment(), data=data, cluster=Cluster(cpus_per_gpu=cores))
     home = Home(tmp_path / "results" / "small", experiment)
@@ -49,7 +49,7 @@ def test_too_few_cores_are_warned_of_by_check_and_plan_with_the_number_that_woul
     (one,) = [one for one in preflight.look(home, on_slurm=True, quick=True) if one.what == "reading"]
     assert one.state == "warning" and "it would wait 21% of the time" in one.found
     assert "class folders 61, jpeg shards 10, raw shards 0.85" in one.remedy
-    assert one.remedy.endswith("; or GPUs with 0.0123 GB for the images (data.resident)")  # 1,002 of 64 x 64 pixels
+    assert one.found.endswith("unless the images (12.3 GB) fit into its memory")
     assert "Warning: 8 cores read about 7,912 images/s from jpeg shards" in render(make_plan(home, "slurm"))
     assert "Warning" not in render(make_plan(home)), "here as many cores as there are"
 
@@ -58,6 +58,7 @@ def test_images_in_the_memory_of_the_gpus_need_no_cores(tmp_path):
     home = fed_from(tmp_path, "jpeg shards", 1)
     data = dataclasses.replace(home.experiment.data, resident="on")
     assert reading_of(Home(home.root, dataclasses.replace(home.experiment, data=data))) is None
+    assert reading_of(fed_from(tmp_path / "few", "jpeg shards", 1, count=1000)) is None, "every GPU has room for them"
 
 
 def test_enough_cores_are_not_warned_of(tmp_path):
@@ -69,5 +70,5 @@ def test_enough_cores_are_not_warned_of(tmp_path):
 def test_the_speed_on_record_gives_an_estimate_for_as_many_images_as_were_prepared(tmp_path):
     home = fed_from(tmp_path, "raw shards", 8)
     found = make_plan(home, "slurm").estimate
-    assert found.seconds == pytest.approx(sum(one.epochs for one in home.graph) * 1000 / RATE)
+    assert found.seconds == pytest.approx(sum(one.epochs for one in home.graph) * 10**6 / RATE)
     assert "with 80 at a time" in str(found)
