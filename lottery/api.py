@@ -118,7 +118,8 @@ class Sweep:
         """Return the figures of the report that finished trainings allow, as Altair charts by name."""
         from sweep.report.figures import charts
 
-        return charts(self.home, collect(self.home), self.experiment.name)
+        found = self.findings()
+        return charts(self.home, found.rows, self.experiment.name, step=found.steps)
 
     def best(self, margin: float = MARGIN) -> Ticket:
         """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse."""

@@ -96,9 +96,9 @@ def images_of(trained_on: Dataset, data: Data, path: Path | None, name: SplitNam
 
     They are a split of the training's data or, with a path, of another copy of such data, or pictures in class folders.
     """
-    dataset, listed = trained_on, SOURCES[data.name].listed
+    dataset, centre = trained_on, not isinstance(trained_on.test, Images)
     if path is not None and has_classes(path, trained_on.class_names):
-        return in_class_folders(path, trained_on.class_names, dataset.image_size, dataset.channels, listed)
+        return in_class_folders(path, trained_on.class_names, dataset.image_size, dataset.channels, centre)
     if path is not None:
         classes = f"folders named by the classes ({cut(', '.join(trained_on.class_names))}) in it"
         if not SOURCES[data.name].wants:  # it would be read without looking there

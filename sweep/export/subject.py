@@ -9,11 +9,10 @@ import numpy as np
 
 from models import Network, Weights
 from sweep import files
-from sweep.data import Dataset
+from sweep.data import Dataset, Images
 from sweep.data.windows import MARGIN
 from sweep.errors import Refused
 from sweep.experiment import END
-from sweep.experiment.sources import SOURCES
 from sweep.graph.home import RESULT, Home
 from sweep.graph.mask_file import weights_at
 from sweep.graph.training import Task
@@ -100,7 +99,7 @@ def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
         raise Refused(f"data: {shape[0]} pixels, {shape[1]} channels and {shape[2]} classes; expected {right}")
     facts = Facts(
         training.name, home.experiment.name, network.name + " with blur-pool" * network.blurred, network.image_size,
-        network.channels, MARGIN if SOURCES[training.data.name].listed else 0.0, list(dataset.class_names),
+        network.channels, 0.0 if isinstance(dataset.test, Images) else MARGIN, list(dataset.class_names),
         [1.0 / (255.0 * d) for d in dataset.deviation],
         [-m / d for m, d in zip(dataset.mean, dataset.deviation, strict=True)],
         float(np.count_nonzero(weights.kernels) / weights.kernels.size), result["test"]["top1"],

@@ -33,7 +33,7 @@ def write_findings(home: Home, found: Findings, folder: Path | None = None) -> l
     files.write_text(paper, latex(found.verdicts, f"{home.experiment.name}. {rule(found.margin)}"))
     out = [table, paper, *write_kept(kept(home), folder)]
     with debug_mode(False):  # Altair checks nothing while charts are put together: it takes longer than to draw them
-        out += write_figures(home, found.rows, folder)
+        out += write_figures(home, found.rows, folder, found.steps)
         page = write_page(home, found, folder)
     for name in ("kept.json", *(f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg"))):
         if folder / name not in out:  # left from an earlier report

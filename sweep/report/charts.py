@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from sweep.experiment.point import Steps
 from sweep.graph.home import Home, epochs_of
 from sweep.graph.results import Row, evaluations
 from sweep.report import figures
@@ -50,12 +51,12 @@ IDS = {"accuracy": "curves", "heatmap": "grid"}  # HTML ids that differ from the
 SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
 
 
-def specifications(home: Home, rows: list[Row]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def specifications(home: Home, rows: list[Row], step: Steps = None) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """Return the charts of the page as Vega-Lite specifications, and the lines below them, by HTML id.
 
     Subtitles become text below the chart, where it can wrap on a phone.
     """
-    found = figures.charts(home, rows, page=True)
+    found = figures.charts(home, rows, page=True, step=step)
     found |= {"confusion": confusion(home), "learning": learning(home), "layers": layers(home)}
     if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves show the same
         found |= {"heatmap": None, "differences": None}

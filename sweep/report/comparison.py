@@ -101,7 +101,14 @@ def compare(sides: Sequence[Side]) -> Comparison:
     points = in_order({key.rewind for side in sides for key in side.found})
     keys = sorted(
         {key for side in sides for key in side.found if sum(key in other.found for other in sides) > 1},
-        key=lambda key: (key.kind != "dense", key.kind != "ticket", key.kind, -key.density, points.index(key.rewind)),
+        key=lambda key: (
+            key.kind != "dense",
+            key.kind != "ticket",
+            key.kind,
+            -key.density,
+            points.index(key.rewind),
+            key.method,
+        ),
     )
     first = sides[0].found
     lines = [

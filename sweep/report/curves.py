@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from sweep.experiment.controls import CONTROLS
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.home import Home
 from sweep.graph.results import Row
 from sweep.report.intervals import density_of, from_dense, grouped, top1
@@ -86,7 +86,7 @@ def averaged(
 
 def curves(
     points: list[dict[str, Any]], dense: list[float], title: str, others: Sequence[Published] = (), page: bool = False,
-    field: str = "remaining",
+    field: str = "remaining", step: Steps = None,
 ) -> Any:  # fmt: skip
     """Return the chart of test accuracy against weights remaining or another field of AXES.
 
@@ -99,7 +99,7 @@ def curves(
     remaining = alt.X(f"{field}:Q", title=f"{AXES[field]} (%)", sort="descending", axis=axis)
     remaining = remaining.scale(type="log", nice=False, padding=16)  # not up to the next power of ten
     accuracy = alt.Y("accuracy:Q", title="test accuracy at the last epoch (%)").scale(zero=False)
-    order = in_order({p["rewind"] for p in points})
+    order = in_order({p["rewind"] for p in points}, step)
     place = {p["line"]: (list(NAMES).index(p["kind"]), order.index(p["rewind"]), p["line"]) for p in points}
     present = sorted(place, key=lambda line: place[line])
     shapes = [SHAPES[place[line][0] % len(SHAPES)] for line in present]
@@ -108,7 +108,7 @@ def curves(
     # on an edge, clipping would cut markers and bars in half, so their data are filtered at the frame
     within, bars, below, marks = base, base, list[str](), list[Any]()
     if bottom := frame(points, [*([100 * mean(dense)] if dense else []), *(100 * one.least for one in others)]):
-        accuracy = accuracy.scale(zero=False, domainMin=bottom)
+        accuracy = accuracy.scale(zero=False, domainMin=bottom, nice=False)
         below = _outside(points, bottom)
         within = base.transform_filter(f"datum.accuracy >= {bottom}")
         bars = base.transform_filter(f"datum.high > {bottom}").transform_calculate(low=f"max(datum.low, {bottom})")

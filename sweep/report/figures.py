@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import vl_convert
 
+from sweep.experiment.point import Steps
 from sweep.files import replacing
 from sweep.graph.home import Home
 from sweep.graph.results import Row
@@ -21,31 +22,31 @@ from sweep.report.published import published
 from sweep.tracking.dashboard import FIGURES
 
 
-def write_figures(home: Home, rows: list[Row], folder: Path) -> list[Path]:
+def write_figures(home: Home, rows: list[Row], folder: Path, step: Steps = None) -> list[Path]:
     """Write the figures that the finished rows allow, and return their paths."""
-    return [
-        path for name, chart in charts(home, rows, home.experiment.name).items() for path in save(chart, folder / name)
-    ]
+    drawn = charts(home, rows, home.experiment.name, step=step)
+    return [path for name, chart in drawn.items() for path in save(chart, folder / name)]
 
 
-def charts(home: Home, rows: list[Row], title: str = "", page: bool = False) -> dict[str, Any]:
+def charts(home: Home, rows: list[Row], title: str = "", page: bool = False, step: Steps = None) -> dict[str, Any]:
     """Return the figures that the finished rows allow as Altair charts, by name.
 
-    On a page, a click in the legend selects a line.
+    On a page, a click in the legend selects a line. `step` puts rewind points in order.
     """
     drawn = [row for row in rows if row.kind in NAMES]
     tickets, dense = [row for row in drawn if row.kind == "ticket"], dense_of(rows)
-    found = {"rewinds": rewinding.accuracy(tickets, dense, title), "gains": rewinding.gains(tickets, title),
-             "instability": rewinding.instabilities(rows, title)}  # fmt: skip
+    found = {"rewinds": rewinding.accuracy(tickets, dense, title, step),
+             "gains": rewinding.gains(tickets, title, step),
+             "instability": rewinding.instabilities(rows, title, step)}  # fmt: skip
     if any(row.measured for row in drawn):
         beside = published(home.experiment)
         points = lines_of(home, drawn, dense)
-        found["accuracy"] = curves(points, [*dense.values()], title, beside, page)
+        found["accuracy"] = curves(points, [*dense.values()], title, beside, page, step=step)
         if counted := [point for point in points if "macs" in point]:
-            found["multiply_adds"] = curves(counted, [*dense.values()], title, (), page, "macs")
+            found["multiply_adds"] = curves(counted, [*dense.values()], title, (), page, "macs", step)
     if any(row.measured for row in tickets):
-        found["heatmap"] = heat_map(tickets, dense, title)
-        found["differences"] = heat_map(tickets, dense, title, difference=True) if dense else None
+        found["heatmap"] = heat_map(tickets, dense, title, step=step)
+        found["differences"] = heat_map(tickets, dense, title, True, step) if dense else None
     return {name: found[name] for name in FIGURES if found.get(name) is not None}
 
 

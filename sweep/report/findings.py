@@ -44,7 +44,7 @@ class Findings:
     @property
     def answer(self) -> str:
         """Return the answer to the experiment's question in a sentence or two."""
-        return words.lead(self.rows, self.verdicts, self.margin, self._steps)
+        return words.lead(self.rows, self.verdicts, self.margin, self.steps)
 
     @property
     def doubts(self) -> list[str]:
@@ -71,7 +71,7 @@ class Findings:
             said = f"Dense network: {mean(dense):.2%} over {len(dense)} seed{'' if len(dense) == 1 else 's'}."
         if dense and images:
             said += f" One of the {images:,} test images is {100 / images:.2g} percentage points."
-        return [*filter(None, (said, words.later(self.rows, images, self._steps), self.power))]
+        return [*filter(None, (said, words.later(self.rows, images, self.steps), self.power))]
 
     @property
     def power(self) -> str:
@@ -87,9 +87,11 @@ class Findings:
         return words.near_chance(mean(dense), images, self.classes, self.largest) if known else ""
 
     @property
-    def _steps(self) -> Steps:
+    def steps(self) -> Steps:
         """Return the number of steps before a point, as a function; None if nothing is trained."""
-        per_epoch = max((result["steps_per_epoch"] for result in self.results.values()), default=0)
+        # with a transfer, points are those of the source's dense runs
+        sources = [result for training, result in self.results.items() if training.kind == "source"]
+        per_epoch = max((result["steps_per_epoch"] for result in sources or self.results.values()), default=0)
         return (lambda at: at.step(self.recipe, per_epoch)) if per_epoch else None
 
     @property

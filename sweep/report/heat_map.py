@@ -7,13 +7,13 @@ from typing import Any
 
 import altair as alt
 
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
 from sweep.report.curves import AXES, along, densest_first, level_name, told
 from sweep.report.intervals import density_of, grouped, top1
 
 
-def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False) -> Any:
+def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: bool = False, step: Steps = None) -> Any:
     """Return the heat map of tickets' test accuracy or of its difference from the dense runs; grey: no result."""
     points, empty = _squares(rows, dense if difference else None)
     most = max((p["seeds"] for p in points), default=0)
@@ -25,7 +25,7 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     values = [p["accuracy"] for p in points] or [0.0]
     middle = (min(values) + max(values)) / 2
     base = alt.Chart(alt.Data(values=every)).encode(
-        x=along(in_order({p["rewind"] for p in every})),
+        x=along(in_order({p["rewind"] for p in every}, step)),
         y=alt.Y("level:O", title=AXES["remaining"], sort=order),
     )
     # tooltip for square and text: the pointer is mostly over the text

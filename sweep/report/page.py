@@ -49,7 +49,7 @@ Lines = list[dict[str, str]]  # lines of a table: cells by column heading
 def write_page(home: Home, found: Findings, folder: Path) -> Path:
     """Write the page of a sweep, finished or not, and return its path."""
     experiment, kinds = home.experiment, grouped(found.states, lambda one: one.state)
-    drawn, notes = specifications(home, found.rows)
+    drawn, notes = specifications(home, found.rows, found.steps)
     masks = [mask for mask in made(home) if home.mask(mask).exists()]
     page = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True

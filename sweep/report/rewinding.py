@@ -8,17 +8,17 @@ from typing import Any
 
 import altair as alt
 
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
 from sweep.report import curves
 from sweep.report.intervals import density_of, gained
 from sweep.report.stability import STABLE, instability_of
 
 
-def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") -> Any:
+def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "", step: Steps = None) -> Any:
     """Return the chart of test accuracy against the rewind point, a line per density; None with one point only."""
     points = curves.averaged(tickets, dense)
-    order = in_order({point["rewind"] for point in points})
+    order = in_order({point["rewind"] for point in points}, step)
     if len(order) < 2:
         return None
     for point in points:
@@ -36,10 +36,10 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "") ->
     return alt.layer(*layers).properties(width=520, height=300, title=curves.headed(title, below))
 
 
-def gains(tickets: list[Row], title: str = "") -> Any:
+def gains(tickets: list[Row], title: str = "", step: Steps = None) -> Any:
     """Return the chart of the gain of later rewind points over the earliest, a colour per density, or None."""
     measured = [row for row in tickets if row.measured]
-    order = in_order({row.rewind for row in measured})
+    order = in_order({row.rewind for row in measured}, step)
     several = len({row.method for row in measured}) > 1
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
@@ -65,12 +65,12 @@ def gains(tickets: list[Row], title: str = "") -> Any:
     return alt.layer(nothing, *curves.intervals(base, points), dots).properties(width=520, height=300, title=title)
 
 
-def instabilities(rows: Iterable[Row], title: str = "") -> Any:
+def instabilities(rows: Iterable[Row], title: str = "", step: Steps = None) -> Any:
     """Return the chart of instability against the starting point, a line per network; None if it was not measured."""
     lines = instability_of(rows)
     if not lines:
         return None
-    order = in_order({k for found in lines.values() for k in found})
+    order = in_order({k for found in lines.values() for k in found}, step)
     points = [  # a line has a gap where it was not measured
         {"line": who, "point": k, "instability": mean(found[k]) if k in found else None}
         for who, found in lines.items() for k in order

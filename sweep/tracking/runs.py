@@ -38,7 +38,8 @@ class Run:
 
     def __init__(self, run: Any, folder: Path, live: bool, last: int) -> None:
         self.run, self.folder, self.live, self.last = run, folder, live, last
-        self.mirrored = int(run.summary.get("epoch") or 0) if live else int(_noted(folder).get("epoch", 0))
+        noted = _noted(folder) if run and not live else {}
+        self.mirrored = int((run.summary if live else noted).get("epoch") or 0)
         self.extra: dict[str, Any] = {}  # logged with the last epoch
 
     def epoch(self) -> None:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,8 @@ class _Run:
         """Return the number of epochs trained so far; a fraction if training began or is inside an epoch."""
         recipe, per_epoch = self.program.recipe, self.program.steps
         places = (recipe.epoch_at(step, per_epoch) for step in (self.start.step, self.at))
-        begin, now = (epoch + step / recipe.steps_at(epoch, per_epoch) for epoch, step in places)
-        return now - begin
+        begin, now = (epoch + Fraction(step, recipe.steps_at(epoch, per_epoch)) for epoch, step in places)
+        return float(now - begin)
 
     def tell_point(self) -> None:
         """Call `watch.reached` if the training is at one of the points to watch."""
@@ -249,7 +250,7 @@ class _Run:
                 "epoch": self.epoch,
                 "train_loss": loss,
                 "train_top1": right,
-                **({"train_top5": top5[0]} if top5 else {}),
+                **({"train_top5": top5[0]} if top5 and math.isfinite(top5[0]) else {}),
                 **{f"validation_{name}": value for name, value in self.validation.items()},
                 "learning_rate": float(rates[-1]),
                 **({"loss_scale": program.loss_scale} if program.scaled else {}),

@@ -122,8 +122,8 @@ class Program:
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Set everything that training changes to what `state()` returned."""
         for name, value in state.items():
-            more = self._state[name].shape[0] - len(value)  # earlier versions counted no top-5 hits
-            self._state[name].assign(np.pad(value, (0, more)) if name == "sums" else value)
+            more = self._state[name].shape[0] - len(value)  # earlier versions counted no top-5 hits: not known
+            self._state[name].assign(np.pad(value, (0, more), constant_values=np.nan) if name == "sums" else value)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return everything that training changes, by name: weights, optimizer state, loss scale, sums."""

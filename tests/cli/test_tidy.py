@@ -58,10 +58,12 @@ def test_what_another_experiment_asks_for_is_kept(shrunk, lottery):
     assert listed(lottery("tidy", "--json")[1]) == []
 
 
-def test_the_training_whose_weights_another_experiment_starts_from_is_kept(shrunk, lottery):
+@pytest.mark.parametrize("place", ["absolute", "relative"])
+def test_the_training_whose_weights_another_experiment_starts_from_is_kept(shrunk, lottery, place):
     gone = [training for training in shrunk.graph if "q0.9" in training.slug]
     other = synthetic.experiment("other")
     final = shrunk.snapshot(gone[0], END).resolve()
+    final = final.relative_to(shrunk.pool.resolve()) if place == "relative" else final
     model = dataclasses.replace(other.model, weights=str(final), weights_digest="0123456789")
     open_home(dataclasses.replace(other, model=model), shrunk.pool / "other")
     assert gone[0].name not in listed(lottery("tidy", "--json")[1])

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from sweep import files as store
+from sweep.experiment import Recipe
 from sweep.experiment.file import record
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
@@ -241,3 +242,12 @@ def test_what_a_later_rewind_point_gains_is_paired_by_seed():
     assert (point["rewind"], point["seeds"]) == ("2ep", 2) and point["gain"] == pytest.approx(2.0)
     assert point["low"] == pytest.approx(2 - 12.7062, abs=1e-3)
     assert gains([row(), row(quantile=0.9, density=0.1)]) is None and gains([]) is None
+
+
+def test_rewind_points_in_steps_and_in_epochs_are_in_the_order_of_training():
+    """With 390 steps in an epoch, 500it comes after 1ep."""
+    rows = [row(rewind=k, top1=0.5) for k in ("500it", "10ep", "1ep")]
+    steps = Recipe(epochs=30)
+    drawn = gains(rows, step=lambda at: at.step(steps, 390)).to_dict()
+    assert drawn["layer"][-1]["encoding"]["y"]["title"].endswith("from 1ep")
+    assert drawn["layer"][-1]["encoding"]["x"]["sort"] == ["500it", "10ep"]

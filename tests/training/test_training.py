@@ -148,7 +148,7 @@ def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp
     run = program(smaller())
     begin = run.steps + 1
     outcome, weights = trained(run, Start(run.network.initial(5), begin, 0), tmp_path)
-    assert outcome.epochs == pytest.approx(3 - begin / run.steps)
+    assert outcome.epochs == (3 * run.steps - begin) / run.steps  # to the last digit: it stands in results.csv
     assert [line["epoch"] for line in store.read_metrics(tmp_path)] == [2, 3]
     run.load(run.network.initial(5))
     run.run(epoch(run, 1), 1, run.steps)
@@ -417,4 +417,5 @@ def test_top_5_hits_of_training_images_are_those_of_the_logits_and_counted_with_
     assert all(line["train_top1"] <= line["train_top5"] <= 1 for line in store.read_metrics(tmp_path))
     before = {name: value[:2] if name == "sums" else value for name, value in run.state().items()}
     run.restore(before)  # of an earlier version
-    assert run.take_sums()[2] == 0 and len(many(10).take_sums()) == 2
+    assert np.isnan(run.take_sums()[2]), "not known in this epoch"
+    assert len(many(10).take_sums()) == 2

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models import build
-from sweep import files
-from sweep.experiment import BEGINNING
+from sweep import data, files
+from sweep.experiment import BEGINNING, point
 from sweep.experiment.file import load
 from sweep.graph.home import Home
 from sweep.graph.mask_file import read_own_mask
 from sweep.graph.results import images_tested, results_of
 from sweep.graph.snapshot_file import adopted_weights, read_weights
+from sweep.report.findings import findings
 from sweep.work.find import open_home, read_home
 from sweep.work.inputs import open_inputs
 from sweep.work.worker import Worker
@@ -114,6 +116,24 @@ def test_a_transferred_ticket_has_the_sources_weights_and_mask_and_a_classifier_
     laid = network.split("kernel", mask)
     assert laid[f"{network.layers[-1].name}/kernel"].all()
     assert all((laid[name] == found[name]).all() for name in laid if name in shared)
+
+
+@pytest.mark.tensorflow
+def test_rewind_points_of_a_transfer_count_the_steps_of_the_source(moved):
+    per_epoch = {one.kind: result["steps_per_epoch"] for one, result in results_of(moved).items()}
+    assert per_epoch["source"] != per_epoch["dense"]
+    assert findings(moved).steps(point("1ep")) == per_epoch["source"]
+
+
+@pytest.mark.tensorflow
+def test_a_program_is_gone_before_the_next_one_reads_its_images(moved, monkeypatch):
+    """Resident images of both would need twice the memory."""
+    worker, left = Worker(moved, quiet=True), list[bool]()
+    first = weakref.ref(worker.program(moved.training("source-seed0")))
+    opened = data.open_dataset
+    monkeypatch.setattr(data, "open_dataset", lambda asked: left.append(first() is not None) or opened(asked))
+    worker.program(moved.training("dense-seed0"))
+    assert left == [False]
 
 
 @pytest.mark.tensorflow
