@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sweep.errors import Refused
 from sweep.graph.home import Home
-from sweep.graph.state import epochs_left, folders, missing
+from sweep.graph.state import epochs_left, missing
 from sweep.progress import Work, console, duration
 from sweep.work.worker import Failure
 
@@ -34,7 +34,7 @@ class Ready:
         self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
         self.total = len(self.waiting)
         self._lacking = home.missing_points()
-        begun = folders(home)
+        begun = home.folders()
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
         self.failures: list[Failure] = []
         self._given: set[str] = set()

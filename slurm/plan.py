@@ -10,7 +10,7 @@ from sweep.experiment.point import in_order
 from sweep.graph.home import Home
 from sweep.graph.results import collect, images_tested, results_of
 from sweep.graph.speeds import FILE, alike_in, measured, network_of
-from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, folders, forecast, missing, predicted_seconds
+from sweep.graph.state import Cost, Forecast, cost_of, epochs_left, forecast, missing, predicted_seconds
 from sweep.hardware import hardware
 from sweep.progress import duration
 from sweep.report.verdict import power
@@ -82,7 +82,7 @@ def make_plan(home: Home, on: str = "local", jobs: int = 1) -> Plan:
     """Return the plan of a sweep on SLURM, or on this machine or MPI with `jobs` trainings at a time."""
     cluster = home.experiment.cluster
     on_each = cluster.gpus_per_cell if on == "slurm" else 0  # elsewhere as many devices as the dense run had
-    so_far, lacking, begun = forecast(home), home.missing_points(), folders(home)
+    so_far, lacking, begun = forecast(home), home.missing_points(), home.folders()
     ratio, predicted = so_far.ratio if so_far else 1.0, predicted_seconds(home, on_each) or {}
     left = {
         training.name: epochs_left(home, training, lacking.get(training.name, ()))

@@ -38,6 +38,8 @@ WORD = 8  # bytes that are summed as one whole number: int64 is what all kinds o
 class Resident:
     """A split of small images, whole on every device."""
 
+    divided = False
+
     def __init__(self, split: Images, devices: Devices) -> None:
         self.replicas = devices.replicas
         with devices.strategy.scope():

@@ -67,6 +67,11 @@ class Home:
         known = at.unit == "it" or at == BEGINNING
         return snapshot_at(folder, at.step(training.recipe, 0 if known else steps_per_epoch(folder)))
 
+    def folders(self) -> set[str]:
+        """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
+        trainings = self.pool / "trainings"  # not by glob, for which a folder that may not be read is empty
+        return {path.name for path in trainings.iterdir()} if trainings.is_dir() else set()
+
     def done(self, training: Task) -> bool:
         """Whether a training has a result, or was skipped."""
         return (self.folder(training) / "result.json").exists() or bool(self.skipped(training))
@@ -77,7 +82,8 @@ class Home:
 
     def skipped(self, training: Task) -> str:
         """Return why a training was skipped (a layer is fully pruned, see `prune.collapse`), or ""."""
-        found = files.read_json_if_there(self.folder(training) / "skipped.json", REASON)
+        folder = self.folder(training)  # an experiment with another prune.collapse may have trained it
+        found = None if (folder / "result.json").exists() else files.read_json_if_there(folder / "skipped.json", REASON)
         if not found or self.experiment.prune.collapse != "skip" or Runs(self.pool).other(found.get("runs") or {}):
             return ""
         return str(found["reason"])
@@ -144,9 +150,7 @@ class Home:
 
         A training that is done again for lost weights may itself need weights that are lost.
         """
-        there = {path.name for path in (self.pool / "trainings").glob("*")}
-        if not there:
-            return {}
+        there = self.folders()
         exists, state = cache(Path.exists), cache(self.weights)  # ask the file system once, for all tickets
         out: dict[str, list[Point]] = {}
         for training in reversed(self.graph.trainings):  # parents come before their children

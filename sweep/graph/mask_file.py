@@ -54,7 +54,7 @@ def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights,
 
 
 class Scorer(Protocol):
-    """What making a mask needs besides files: the network, if there is no snapshot yet, and gradients from a device."""
+    """What making a mask needs besides files: a program, if there is no snapshot yet, and gradients from a device."""
 
     def program(self, training: Training) -> Any: ...
 

@@ -54,7 +54,8 @@ def initial_weights(training: Training, network: Network) -> Weights:
     try:
         return adopted_weights(path, network, start.seed or 0)
     except Refused as error:  # a file of the user's is not to be deleted
-        raise Refused(f"model.weights: {str(error).removesuffix('; delete it and run again')}") from None
+        said = str(error).removesuffix("; delete it and run again").removesuffix(", or delete it and run again")
+        raise Refused(f"model.weights: {said}") from None
 
 
 def digest_of(path: Path) -> str:

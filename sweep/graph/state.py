@@ -47,7 +47,8 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
     epoch = lines[-1]["epoch"] if lines else 0
     if failure := files.read_json_if_there(folder / "failure.json", REASON):
         return State(task, "failed", epoch, failure["reason"], starts=starts)
-    left = (epochs - epoch) * median(map(_seconds, lines)) if lines else None
+    known = lines and not (training.recipe.stages or training.recipe.first_size)  # else later epochs take longer
+    left = (epochs - epoch) * median(map(_seconds, lines)) if known else None
     if begun and claim.answers(place, begun):
         return State(task, "running", epoch, f"process {begun.pid} on {begun.host}", None, starts, left)
     if begun or (place / "checkpoint.h5").exists():
@@ -58,7 +59,7 @@ def state_of(home: Home, training: Task, lacking: Sequence[Point] = ()) -> State
 
 def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> list[State]:
     """Return the state of every training, in the order of the plan; `lacking`: points with missing weights, by name."""
-    there, lacking = folders(home), lacking or {}
+    there, lacking = home.folders(), lacking or {}
     return [
         state_of(home, one, lacking.get(one.name, ())) if one.name in there else State(one.slug, "waiting", 0)
         for one in home.graph
@@ -67,7 +68,7 @@ def states(home: Home, lacking: Mapping[str, Sequence[Point]] | None = None) -> 
 
 def missing(home: Home) -> list[Task]:
     """Return the trainings that are not done or lack weights that others need, in the order of the plan."""
-    there, lacking = folders(home), home.missing_points()
+    there, lacking = home.folders(), home.missing_points()
     return [
         training
         for training in home.graph
@@ -86,11 +87,6 @@ def epochs_left(home: Home, training: Task, lacking: Sequence[Point] = ()) -> fl
         until, folder = epoch + bool(rest), folder / AGAIN
     lines = files.read_metrics(folder) if (folder / "checkpoint.h5").exists() else []
     return max(0.0, until - (lines[-1]["epoch"] if lines else begins))
-
-
-def folders(home: Home) -> set[str]:
-    """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
-    return {path.name for path in (home.pool / "trainings").glob("*")}
 
 
 def _seconds(line: dict[str, Any]) -> float:
@@ -155,7 +151,7 @@ class Forecast:
 
 def forecast(home: Home) -> Forecast | None:
     """Return predicted and real times of finished trainings on as many devices as the dense run, or None."""
-    predicted, there, devices = predicted_seconds(home) or {}, folders(home), _dense_devices(home)
+    predicted, there, devices = predicted_seconds(home) or {}, home.folders(), _dense_devices(home)
     pairs = []
     for training in home.graph:
         if training.slug in predicted and training.name in there:
@@ -194,7 +190,7 @@ def cost_of(home: Home) -> Cost:
 
     An epoch counts as long as those of finished tickets and controls or, if there are none, of the dense runs.
     """
-    left, there, lacking = 0.0, folders(home), home.missing_points()
+    left, there, lacking = 0.0, home.folders(), home.missing_points()
     hours, epochs = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}  # of finished trainings: dense runs, others
     for training in home.graph:
         if training.name not in there:

@@ -77,9 +77,8 @@ def _digest(program: Program) -> str:
     import sweep.data
     import sweep.training
 
-    feed = program.feed(program.dataset.train)  # images on the devices, whole or divided, or streamed
-    fed = f"{type(feed).__name__} {getattr(feed, 'divided', False)}"
-    words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {circumstances()['driver']}; {fed}".encode())
+    words = hashlib.sha256(f"{program}; {program.data}; {program.recipe}; {program.images}; ".encode())
+    words.update(circumstances()["driver"].encode())
     words.update(os.environ.get("XLA_FLAGS", "").encode())
     for package in (models, sweep.data, sweep.training):
         for path in sorted(Path(package.__path__[0]).glob("*.py")):

@@ -74,6 +74,17 @@ class Program:
         """Return the fingerprint of the images that the program trains on and evaluates."""
         return fingerprint(self.dataset, self.data)
 
+    @property
+    def images(self) -> str:
+        """Return where training images are: "whole" on every device, "divided" among them, or "streamed".
+
+        XLA compiles another program for each, which may round differently.
+        """
+        feed = self.feed(self.dataset.train)
+        if not isinstance(feed, Resident):
+            return "streamed"
+        return "divided" if feed.divided else "whole"
+
     def __str__(self) -> str:
         network, data, replicas = self.network, self.dataset, self.devices.replicas
         text = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 from sweep import files
 from sweep.errors import Refused
 from sweep.experiment import END, Point
+from sweep.experiment.forms import Switch
 from sweep.experiment.point import in_order
 from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
 from sweep.graph.runs import run_of
+from sweep.graph.training import Task, Training
 from sweep.hardware import circumstances, gpu_name
 from sweep.training.loop import Watch, train
 from sweep.training.program import Program
@@ -51,6 +54,9 @@ class _First:
         if devices != program.devices.replicas:
             raise Refused(f"{self.lost}, and it was trained on {devices} devices, not on {program.devices.replicas}; "
                           f"expected --devices {devices}")  # fmt: skip
+        if (images := self.result.get("images", program.images)) != program.images:
+            raise Refused(f"{self.lost}, and it was trained on images that were {images}, not {program.images} "
+                          f"(data.resident, docs/data.md); {self.instead}")  # fmt: skip
         points = frozenset(at.step(recipe, steps) for at in self.wanted if at != END)
         if max(points, default=0) >= total:
             raise Refused(f"{self.name}: {self.words} lies after its end ({total} steps)")
@@ -65,6 +71,15 @@ class _First:
         for line in files.read_metrics(place):
             if line["train_loss"] != (loss := self.losses[line["epoch"]]):
                 raise Other(f"train loss of epoch {line['epoch']} {line['train_loss']}, recorded {loss}")
+
+
+def as_recorded(home: Home, training: Task) -> Task:
+    """Return a finished training with its shards resident on the devices, or streamed, as they were then."""
+    images = files.read_json(home.folder(training) / "result.json", RESULT).get("images")
+    if not images or not isinstance(training, Training) or training.data.name != "shards":
+        return training
+    resident: Switch = "off" if images == "streamed" else "on"
+    return replace(training, data=replace(training.data, resident=resident))
 
 
 def train_again(

@@ -74,7 +74,9 @@ def _with_digest(model: Model, known: Model, pool: Path) -> Model:
         return model
     final = pool / "trainings" / model.weights / "snapshots" / "final.h5"
     path = final.resolve() if final.is_file() else Path(model.weights).expanduser()
-    if known.weights in (str(path), str(final.resolve())) and not Path(known.weights).exists():
+    # the pool, or the user's file, may lie elsewhere now
+    same = Path(known.weights).name == path.name or Path(known.weights).parts[-4:] == final.parts[-4:]
+    if known.weights and same and not path.exists():
         return replace(model, weights=known.weights, weights_digest=known.weights_digest)
     return replace(model, weights=str(path), weights_digest=digest_of(path))
 

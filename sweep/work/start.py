@@ -85,6 +85,7 @@ def result_of(outcome: Outcome, inputs: Inputs) -> dict[str, Any]:
         "devices": program.devices.replicas,
         "trainings_per_gpu": program.devices.sharing,
         "norm_images": program.recipe.norm_images or program.recipe.batch,
+        "images": program.images,
         "fingerprint": program.fingerprint,
         "runs": inputs.runs,
         "test_images": len(program.dataset.test),

@@ -146,9 +146,10 @@ class Worker:
             (folder / "failure.json").unlink(missing_ok=True)
             points = ", ".join(in_order(map(str, wanted)))
             console.print(f"{training.slug}: its weights at {points} are not there; it is trained again up to there")
-            from sweep.work.again import train_again
+            from sweep.work.again import as_recorded, train_again
 
-            train_again(home, open_inputs(home, training, self), wanted, check, self.quiet)
+            inputs = open_inputs(home, as_recorded(home, training), self)
+            train_again(home, inputs, wanted, check, self.quiet)
 
     @contextmanager
     def _claimed(self, place: Path) -> Iterator[tuple[claim.Claim, Callable[[], None]]]:

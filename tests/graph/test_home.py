@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from sweep import files
 from sweep.experiment import Data
 from sweep.experiment.file import dump, load
 from sweep.graph.home import Home, open_home
@@ -30,6 +31,16 @@ def test_a_grown_experiment_is_put_on_record(tmp_path):
     grown = synthetic.experiment(quantiles=(0.5, 0.7, 0.9))
     open_home(grown, tmp_path)
     assert load(tmp_path / "experiment.yaml") == grown
+
+
+def test_what_another_experiment_trained_is_not_skipped(tmp_path):
+    home = open_home(synthetic.experiment(collapse="skip"), tmp_path / "small")
+    ticket = home.training("ticket-q0.9-k0-seed0")
+    said = {"task": ticket.slug, "reason": "a layer is empty", "runs": {}}
+    files.write_json(home.folder(ticket) / "skipped.json", said)
+    assert home.skipped(ticket) == "a layer is empty" and home.done(ticket)
+    synthetic.finish(home, ticket.slug, 0.5)
+    assert home.skipped(ticket) == "" and home.done(ticket)
 
 
 @pytest.mark.parametrize("folder", ["dense", "cells"])

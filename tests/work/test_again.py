@@ -14,12 +14,15 @@ import pytest
 from lottery.cli.find import read_home
 from sweep import files
 from sweep.errors import Interrupted
-from sweep.experiment import END
+from sweep.experiment import END, Data
 from sweep.experiment.point import point
 from sweep.graph import packed
+from sweep.graph.home import Home
 from sweep.graph.record import record as write_record
 from sweep.graph.state import epochs_left, state_of
+from sweep.work.again import as_recorded
 from sweep.work.worker import Worker
+from tests import synthetic
 from tests.commands import csv_of, lottery, trainings
 
 pytestmark = pytest.mark.tensorflow
@@ -179,3 +182,15 @@ def test_on_other_devices_than_it_was_trained_on_it_is_not_begun(tiny_file, reco
     done = lottery("sweep", tiny_file, GROWN, "--results", record, check=2)
     assert "it was trained on 4 devices, not on 1; expected --devices 4" in done.stderr
     assert not (result.parent / "again" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("images", "resident"), [("whole", "on"), ("divided", "on"), ("streamed", "off"), (None, "auto")]
+)
+def test_shards_are_kept_on_the_devices_or_streamed_as_in_the_first_training(tmp_path, images, resident):
+    """With XLA the two round differently."""
+    home = Home(tmp_path / "small", synthetic.experiment(data=Data("shards", path="nowhere", listing="0123456789")))
+    dense = home.training("dense-seed0")
+    synthetic.finish(home, dense.slug, 0.5, **({"images": images} if images else {}))
+    again = as_recorded(home, dense)
+    assert again.data.resident == resident and again.name == dense.name

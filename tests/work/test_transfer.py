@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import weakref
 from pathlib import Path
 
@@ -190,6 +191,8 @@ def test_weights_on_record_stay_known_when_their_file_is_gone_and_a_wrong_name_i
         before = open_home(str(files_of / words[0]), *words[1:]).experiment.model
         path.unlink()
         assert read_home(str(files_of / words[0]), *words[1:]).experiment.model == before
+        moved = shutil.copytree(files_of, files_of.parent / f"moved-{path.stem}")  # with other absolute paths
+        assert read_home(str(moved / words[0]), words[1], moved).experiment.model == before
         wrong = (f"model.weights={word}x", f"name={path.stem}")
         assert "expected a .h5, .npz or .keras file" in refusal(
             lambda wrong=wrong: read_home(str(files_of / "digits.yaml"), wrong, files_of)
