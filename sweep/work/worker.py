@@ -191,6 +191,11 @@ class Worker:
                 where = error.filename or self.home.folder_of(task)  # the system does not always name the file
                 return self._failed(task, f"{where}: {error.strerror}; make room and run again")
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's
+                reason = (
+                    f"out of memory; expected a smaller recipe.batch, fewer trainings on a GPU, or for shards "
+                    f"data.resident=off ({reason})"
+                )
             return self._failed(task, reason, traceback.format_exc())
         (self.home.folder_of(task) / "failure.json").unlink(missing_ok=True)
         return None

@@ -173,3 +173,14 @@ def test_a_point_after_an_early_end_is_refused_and_not_waited_for(tmp_path):
     assert state_of(home, dense).epoch == 1
     said = refusal(lambda: Worker(home, quiet=True).perform(ticket.slug))
     assert said == "dense-seed0: recipe.stop_at ended it before 2ep; expected an earlier point"
+
+
+@pytest.mark.tensorflow
+def test_a_training_without_enough_memory_fails_with_what_would_help(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    home = open_home(synthetic.experiment(), tmp_path / "small")
+    monkeypatch.setattr(Worker, "perform", lambda worker, task: tf.zeros(2**43))
+    failed = Worker(home, quiet=True).attempt("dense-seed0")
+    assert failed.reason.startswith("out of memory; expected a smaller recipe.batch") and "\n" not in failed.reason
+    assert "OOM when allocating" in failed.reason
