@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -104,13 +107,28 @@ def train(
         counted(gpus) as run.on_gpu,
         watched(gpus) as run.gpu_load,
     ):
-        while not run.stopped_early and run.epoch < until:
-            run.train_epoch(stop, work)
+        program.feed(program.dataset.train)  # made in this thread, not in the one that draws
+        draw = partial(program.epoch, seed=start.seed, last_rate=start.last_rate)
+        for epoch in drawn_ahead(draw, range(run.epoch, run.epoch if run.stopped_early else until)):
+            run.train_epoch(epoch, stop, work)
             run.finish_epoch(work)
+            if run.stopped_early:
+                break
     test = program.evaluation.metrics(program.dataset.test)
     outcome = Outcome(test, run.validation, run.epochs, run.seconds)
     watch.before_writing()  # the caller will write the result
     return outcome
+
+
+def drawn_ahead(draw: Callable[[int], Epoch], numbers: range) -> Iterator[Epoch]:
+    """Yield the inputs of epochs; those of the next are drawn in a thread while an epoch is trained."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = deque[Future[Epoch]]()
+        for number in numbers:
+            waiting.append(pool.submit(draw, number))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        yield from (one.result() for one in waiting)
 
 
 class _Run:
@@ -166,10 +184,12 @@ class _Run:
         first = self.at - self.step
         return min([p - first for p in self.watch.points if self.at < p < first + self.steps], default=self.steps)
 
-    def train_epoch(self, stop: Stop, work: Work) -> None:
-        """Train the remaining steps of this epoch; write checkpoints when due; raise Interrupted after a signal."""
+    def train_epoch(self, epoch: Epoch, stop: Stop, work: Work) -> None:
+        """Train the remaining steps of the current epoch, whose inputs are `epoch`; write checkpoints when due.
+
+        Raise Interrupted after a signal.
+        """
         program, recipe = self.program, self.program.recipe
-        epoch = program.epoch(self.epoch, self.start.seed, self.start.last_rate)
         feed = program.feed(program.dataset.train)
         streamed = (
             None if isinstance(feed, Resident) else feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])

@@ -8,6 +8,7 @@ Evaluation is in evaluation.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -159,20 +160,23 @@ class Program:
 
     def epoch(self, number: int, seed: int = 0, last_rate: bool = False) -> Epoch:
         """Return the inputs of an epoch's steps."""
-        return epoch_of(self.recipe, seed, number, len(self.dataset.train), self.dataset.image_size, last_rate)
+        inputs = epoch_of(self.recipe, seed, number, len(self.dataset.train), self.dataset.image_size, last_rate)
+        source = self.feed(self.dataset.train)
+        if not isinstance(source, Resident):
+            return inputs
+        return replace(inputs, windows=source.windows(inputs.order, inputs.seeds))
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
         """Train steps `first` to `last` - 1 of the epoch. `batch`: the batch of a single step of streamed images."""
         self._run(**self._steps_of(epoch, first, last, batch))
 
     def _steps_of(self, epoch: Epoch, first: int, last: int, batch: Any) -> dict[str, Any]:
+        self.feed(self.dataset.train)  # its variables must exist before the step is traced
         if self._sent is None or self._sent[0] is not epoch:
-            source = self.feed(self.dataset.train)  # its variables must exist before the step is traced
-            cut = source.windows(epoch.order, epoch.seeds) if isinstance(source, Resident) else None
             self._sent = epoch, {
                 "order": tf.constant(epoch.order), "rates": tf.constant(epoch.learning_rates),
                 "seeds": tf.constant(epoch.seeds), "mixing": tf.constant(epoch.mixing), "size": epoch.image_size,
-                "windows": None if cut is None else tf.constant(cut),
+                "windows": None if epoch.windows is None else tf.constant(epoch.windows),
             }  # fmt: skip
         return {"first": tf.constant(first), "last": tf.constant(last), "batch": batch, **self._sent[1]}
 

@@ -25,6 +25,7 @@ class Epoch:
     seeds: Array  # [steps, 2] int32, for the randomness inside the step
     mixing: Array  # [steps, 2] float32, share of the image itself in mixup and in cutmix; 1 = not mixed
     image_size: int
+    windows: Array | None = None  # [steps, batch, 4] float32, to cut from resident shards; None: images are whole
 
 
 def epoch_of(recipe: Recipe, seed: int, epoch: int, images: int, image_size: int, last_rate: bool = False) -> Epoch:

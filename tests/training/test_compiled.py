@@ -69,7 +69,7 @@ def test_many_processes_fill_one_folder_and_a_later_one_compiles_nothing(tmp_pat
 class Counted:
     """A program that counts how often it is compiled, in a file that processes share."""
 
-    data = recipe = "the same"
+    data = recipe = images = "the same"
 
     def __init__(self, path):
         self.path, self.network = path, self
