@@ -90,7 +90,8 @@ def unsealed_results(home: Home) -> int:
 
 def classes_of(home: Home) -> int:
     """Return the number of classes from a mask or the final weights of a dense run; 0 if neither is there."""
-    paths = [home.mask(one.mask.as_made) for one in home.graph if one.mask]
+    # masks of a transfer are those of the source, which may have other classes
+    paths = [home.mask(one.mask.as_made) for one in home.graph if one.mask and not one.transferred]
     paths += [home.snapshot(one, END) for one in home.graph.dense]
     found = next((path for path in paths if path.exists()), None)
     return int(files.read_arrays(found)[1].get("classes", 0)) if found else 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sweep.errors import Refused
 from sweep.graph.results import Row
-from sweep.report.verdict import MARGIN, Verdict
+from sweep.report.verdict import MARGIN, ROUNDING, Verdict
 
 NOT_WORSE = ("winning", "matching", "control not beaten", "undecided")
 
@@ -35,10 +35,10 @@ def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGI
     not_worse = [
         one for one in verdicts
         if one.outcome in NOT_WORSE
-        or (one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin)
+        or (one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin - ROUNDING)
     ]  # fmt: skip
     winning = [one for one in not_worse if one.outcome == "winning"]
-    for one in sorted(winning or not_worse, key=lambda one: (one.density, -one.accuracy.mean)):
+    for one in sorted(winning or not_worse, key=lambda one: (round(one.density, 4), -one.accuracy.mean)):
         ticket = ("ticket", (one.method, one.quantile, one.threshold), one.rewind)
         if trained := [row for row in rows if row.measured and (row.kind, row.level, row.rewind) == ticket]:
             row = max(trained, key=lambda row: (row.validation_top1 or 0.0, -row.seed))

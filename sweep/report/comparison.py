@@ -18,9 +18,9 @@ from sweep.errors import Refused
 from sweep.experiment.fields import Section, plain
 from sweep.experiment.point import in_order
 from sweep.graph.home import RESULT, Home
-from sweep.graph.results import collect
+from sweep.graph.results import Row, collect
 from sweep.graph.training import Task
-from sweep.report.intervals import accuracies, asked, estimate, grouped, minus
+from sweep.report.intervals import accuracies, asked, density_of, estimate, grouped, minus
 from sweep.report.statistics import Estimate
 
 TEMPLATE = Path(__file__).with_name("comparison.html")
@@ -72,10 +72,16 @@ def side_of(home: Home) -> Side:
     rows = [row for row in collect(home, costs=False) if row.measured and row.kind not in ("child", "instability")]
     groups = grouped(rows, lambda row: (row.kind, row.level, row.rewind))
     found = {
-        Key(kind, level[0], round(asked(group), 6), rewind): accuracies(group)
+        Key(kind, level[0], _density(group), rewind): accuracies(group)
         for (kind, level, rewind), group in groups.items()
     }
     return Side(home.root.name, _settings(home.experiment), found)
+
+
+def _density(rows: Sequence[Row]) -> float:
+    """Return the density asked for, or the one that resulted where that is another (N:M, prune.budget: macs)."""
+    wanted, found = asked(rows), density_of(rows)
+    return round(wanted, 6) if abs(found - wanted) <= 0.01 * wanted + 1e-4 else round(found, 4)
 
 
 def side_of_training(home: Home, training: Task) -> Side:
@@ -181,7 +187,7 @@ def table(found: Comparison) -> list[dict[str, str]]:
         row = {"compared": str(line.key)}
         row |= dict(zip(found.names, map(str, line.accuracies), strict=True))
         for name, one, shared in zip(found.names[1:], line.differences, line.shared, strict=True):
-            how = f"{shared} pairs" if shared else "not paired"
+            how = f"{shared} pair{'s' * (shared > 1)}" if shared else "not paired"
             row[f"{name} − {found.names[0]}"] = f"{100 * one.mean:+.2f} {one.interval} ({how})" if one else "–"
         out.append(row)
     return out

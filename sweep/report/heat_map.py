@@ -68,6 +68,6 @@ def _squares(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict
         if values:
             points.append(square | {"accuracy": mean(values), "seeds": len(values)})
         else:
-            states = {row.state if row.state != "done" else "failed" for row in found}
+            states = {row.state if row.state != "done" else "failed" if row.lost else "no dense run" for row in found}
             empty.append(square | {"state": next((one for one in ("failed", "skipped") if one in states), min(states))})
     return points, empty

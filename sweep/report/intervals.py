@@ -63,7 +63,7 @@ def from_dense(
 ) -> dict[Named, Estimate]:
     """Return the mean difference of each group of measured trainings from the dense runs with the same seeds."""
     differences = {name: minus(accuracies(group), dense) for name, group in groups.items()}
-    return paired(differences, {name: asked(group) for name, group in groups.items()}, failed)
+    return paired(differences, by_level(groups), failed)
 
 
 def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]:
@@ -71,14 +71,14 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
     measured = [row for row in tickets if row.measured]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
-    levels = grouped(measured, lambda row: row.level)
     points = grouped(measured, lambda row: (row.level, row.rewind))
+    densities = by_level(points)
     gains = {
         (level, k): found
         for (level, k), rows in points.items()
         if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
     }
-    return paired(gains, {(level, k): asked(levels[level]) for level, k in gains}, failed)
+    return paired(gains, {name: densities[name] for name in gains}, failed)
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------
@@ -111,6 +111,15 @@ def dense_of(rows: Iterable[Row]) -> dict[int, float]:
 def minus(ones: Mapping[int, float], others: Mapping[int, float]) -> dict[int, float]:
     """Return the differences ones − others, for the seeds that both have."""
     return {seed: ones[seed] - others[seed] for seed in sorted(ones.keys() & others.keys())}
+
+
+def by_level(groups: Mapping[Named, Sequence[Row]]) -> dict[Named, float]:
+    """Return the density of each group of rows, one for all groups of a level: they share their masks.
+
+    Groups of an absolute threshold may have other seeds, whose masks keep more or less.
+    """
+    levels = grouped((row for group in groups.values() for row in group), lambda row: row.level)
+    return {name: asked(levels[group[0].level]) for name, group in groups.items()}
 
 
 def asked(rows: Sequence[Row]) -> float:

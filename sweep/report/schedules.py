@@ -15,7 +15,7 @@ def schedule(experiment: Experiment) -> str:
 
 
 def other_schedule(home: Home) -> list[Row]:
-    """Return finished tickets of the pool with the other schedule, but the same methods, points and dense runs."""
+    """Return ended tickets of the pool with the other schedule, but the same methods, points and dense runs."""
     ours = {training.name for training in home.graph.dense}
     methods, points = ({str(one) for one in of} for of in (home.experiment.prune.methods, home.experiment.prune.rewind))
     out: dict[str, Row] = {}
@@ -26,8 +26,8 @@ def other_schedule(home: Home) -> list[Row]:
             if same and schedule(other.experiment) != schedule(home.experiment):
                 out |= {
                     row.training: row for row in collect(other)
-                    if row.kind == "ticket" and row.measured and row.seed in same and row.method in methods
-                    and row.rewind in points
+                    if row.kind == "ticket" and (row.measured or row.lost) and row.seed in same
+                    and row.method in methods and row.rewind in points
                 }  # fmt: skip
         except Refused as error:
             console.print(f"{error}; {described.parent.name} is not drawn beside {home.experiment.name}")

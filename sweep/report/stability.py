@@ -38,6 +38,9 @@ def stability(rows: Iterable[Row], step: Steps = None) -> str:
         stable = next((k for i, k in enumerate(points) if all(mean(found[later]) < STABLE for later in points[i:])), "")
         lead = f"is stable from {stable} on" if stable else "is not stable from any point measured"
         means = f"under {STABLE:g} percentage points of error between two trainings that see the data in other orders; "
-        each = ", ".join(f"{mean(found[k]):.1f} from {k}" for k in points)
+        each = ", ".join(
+            f"{mean(found[k]):.1f} from {k}" + f" ({len(found[k])} of {seeds} seeds)" * (len(found[k]) < seeds)
+            for k in points
+        )
         said.append(f"The {who} {lead} ({'' if said else means}{seeds} seed{'s' if seeds > 1 else ''}): {each}.")
     return " ".join(said)

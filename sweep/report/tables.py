@@ -10,15 +10,21 @@ ESCAPED = str.maketrans({special: f"\\{special}" for special in "&%$#_{}"})
 
 def latex(found: list[Verdict], caption: str) -> str:
     """Return the verdicts as a LaTeX table (needs booktabs); ± is the 95 % interval over seeds."""
+    several = len({one.method for one in found}) > 1
+
+    def method(name: str) -> str:
+        return f"{name.translate(ESCAPED)} & " if several else ""
+
     lines = [
         r"\begin{table}",
         rf"\caption{{{caption.translate(ESCAPED)}}}",
-        r"\begin{tabular}{rrrll}",
+        rf"\begin{{tabular}}{{{'l' * several}rrrll}}",
         r"\toprule",
-        r"weights remaining & rewind & seeds & test accuracy (\%) & verdict \\",
+        method("method") + r"weights remaining & rewind & seeds & test accuracy (\%) & verdict \\",
         r"\midrule",
         *(
-            rf"{100 * one.density:.2f}\,\% & {one.rewind} & {one.accuracy.seeds} & {_number(one.accuracy)} & "
+            method(one.method)
+            + rf"{100 * one.density:.2f}\,\% & {one.rewind} & {one.accuracy.seeds} & {_number(one.accuracy)} & "
             rf"{one.outcome} \\"
             for one in found
         ),

@@ -18,10 +18,11 @@ from sweep.experiment.controls import CONTROLS
 from sweep.experiment.point import in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
-from sweep.report.intervals import accuracies, asked, compared, dense_of, density_of, estimate, grouped, minus
+from sweep.report.intervals import accuracies, by_level, compared, dense_of, density_of, estimate, grouped, minus
 from sweep.report.statistics import LEVEL, SEEDS, Comparison, Estimate
 
 MARGIN = 0.005  # half a percentage point of accuracy
+ROUNDING = 1e-9  # of a difference of two accuracies: 0.915 - 0.92 is below -0.005
 SPREAD, SPREAD_IMAGES = 0.0025, 10_000  # standard deviation of a ticket's differences, assumed before it is measured
 # no learning-rate rewinding or fine-tuning: they are other ways to a sparse network, not controls of a ticket
 DOUBTS = {kind: control.doubt for kind, control in CONTROLS.items()}
@@ -125,7 +126,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
         kind: corrected(max(p, its[kind].p) if kind in its else p for p, its in zip(matches, held, strict=True))
         for kind in DOUBTS
     }
-    out = []
+    out, levels = [], grouped((row for one in tickets for row in one.rows), lambda row: row.level)
     for g, (ticket, its) in enumerate(zip(tickets, held, strict=True)):
         difference = tests.estimate(g)
         outcome = _outcome(ticket, difference, its, p_matching[g], p_winning[g], p_worse[g])
@@ -136,7 +137,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
         p = decides[g] if difference and difference.seeds >= SEEDS and not ticket.failed else None
         accuracy, lacking = estimate([*accuracies(ticket.rows).values()]), [k for k in its if not its[k].enough]
         out.append(
-            Verdict(*ticket.level, density_of(ticket.rows), ticket.rewind, accuracy, difference, controls,
+            Verdict(*ticket.level, density_of(levels[ticket.level]), ticket.rewind, accuracy, difference, controls,
                     tuple(lacking), outcome, _reason(ticket, difference, outcome, unbeaten), p,
                     ticket.rows[0].data, ticket.rows[0].found_on,
                     *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
@@ -172,7 +173,8 @@ def _beside(kind: str, rewind: str) -> str:
 def _compared(tickets: Sequence[_Ticket], others: Sequence[Mapping[int, float]]) -> Comparison:
     """Return the tests of each ticket against other accuracies by seed."""
     differences = [minus(accuracies(one.rows), other) for one, other in zip(tickets, others, strict=True)]
-    return compared(differences, [asked(one.rows) for one in tickets], [one.failed for one in tickets])
+    densities = by_level({(one.level, one.rewind): one.rows for one in tickets})
+    return compared(differences, list(densities.values()), [one.failed for one in tickets])
 
 
 def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
@@ -233,7 +235,7 @@ def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     More seeds do not make up for few images, so the two are reported separately.
     """
     dense, (tickets, to_come) = dense_of(rows), _tickets(rows)
-    count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense"})
+    count, seeds = len(tickets) + to_come, len({row.seed for row in rows if row.kind == "dense" and not row.lost})
     if not count:
         return ""
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
@@ -248,12 +250,15 @@ def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     else:
         least = statistics.smallest_margin(deviation, seeds, count)
         said += f"{seeds} seeds and {count} tickets detect a loss of {100 * least:.2f} percentage points (80 % power). "
-    said += f"{statistics.seeds_for(margin, deviation, count)} seeds are needed to detect {asked} on these test images."
+    needed = statistics.seeds_for(margin, deviation, count)
+    if margin:
+        few = f"{needed}" if needed < statistics.MANY else f"More than {statistics.MANY}"
+        said += f"{few} seeds are needed to detect {asked} on these test images."
     if images and dense:
         least = statistics.POWER * statistics.by_images(mean(dense.values()), images)
         said += f" On other images of the kind, {images:,} test images detect {100 * least:.2g}"
         said += " percentage points at best, however many seeds there are"
-        if least > margin:
+        if least > margin > 0:
             said += f"; {float(f'{images * (least / margin) ** 2:.1e}'):,.0f} are needed for {asked}"
         said += " (if two networks err independently; fewer where they err on the same images)."
     return said

@@ -12,7 +12,7 @@ from sweep.graph.results import Row
 from sweep.report.intervals import density_of, gained, grouped, top1
 from sweep.report.stability import stability
 from sweep.report.statistics import by_images
-from sweep.report.verdict import DOUBTS, MARGIN, Verdict
+from sweep.report.verdict import DOUBTS, MARGIN, ROUNDING, Verdict
 
 
 def with_test(one: Verdict) -> str:
@@ -33,8 +33,8 @@ OTHERS = {  # descriptions of tickets that do not win
 }
 
 
-def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
-    """Return the sweep's answer in one or two sentences."""
+def answer(found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
+    """Return the sweep's answer in one or two sentences; `step` puts rewind points in order."""
     if not found:
         return "No ticket is trained yet."
     winning = [v for v in found if v.outcome == "winning"]
@@ -42,22 +42,23 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
     if winning or matching:
         said = _held(winning) if winning else _unheld(matching)
         least = min(winning or matching, key=lambda v: v.density)
-        points = in_order({v.rewind for v in winning or matching if v.density == least.density})
+        sparsest = [v for v in winning or matching if round(v.density, 4) == round(least.density, 4)]
+        points = in_order({v.rewind for v in sparsest}, step)
         return (
             f"{len(winning or matching)} of {len(found)} tickets {said}. The sparsest keeps {least.density:.1%} of the "
-            f"prunable weights, rewound to {_several(points, 'or')}."
+            f"prunable weights, rewound to {_several(points, 'or')}{_by(sparsest, found)}."
         )
     counts = Counter(v.outcome for v in found)
     if max(v.accuracy.seeds for v in found) == 1:
         said = "One seed: no significance test."
         if counts["failed"]:
             said += f" {counts['failed']} of {len(found)} tickets failed or have a fully pruned layer."
-        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin]
+        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin - ROUNDING]
         if close:
-            least = min(close, key=lambda v: v.density)
+            least = min(close, key=lambda v: (round(v.density, 4), -v.accuracy.mean))
             said += (
                 f" The sparsest ticket within {100 * margin:g} percentage points of its dense run keeps "
-                f"{least.density:.1%} of the prunable weights (rewound to {least.rewind})."
+                f"{least.density:.1%} of the prunable weights (rewound to {least.rewind}{_by([least], found)})."
             )
         return said
     controlled = any(v.controls or v.lacking for v in found)
@@ -67,8 +68,14 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN) -> str:
 
 def lead(rows: Sequence[Row], found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None) -> str:
     """Return the answer to what the experiment asks: tickets, stability, or both; `step`: of a point."""
-    tickets = answer(found, margin) if any(row.kind == "ticket" for row in rows) else ""
+    tickets = answer(found, margin, step) if any(row.kind == "ticket" for row in rows) else ""
     return " ".join(filter(None, (tickets, stability(rows, step)))) or "No ticket was asked for."
+
+
+def _by(some: Sequence[Verdict], found: Sequence[Verdict]) -> str:
+    """Return the methods of some tickets, in words; "" if all tickets have one method."""
+    several = len({v.method for v in found}) > 1
+    return f", pruned by {_several(sorted({v.method for v in some}), 'or')}" if several else ""
 
 
 def _held(winning: Sequence[Verdict]) -> str:
@@ -105,8 +112,8 @@ def beaten(found: Sequence[Verdict]) -> str:
     v, kind, one = lost[0]
     return (
         f"In {len(lost)} of {len(pairs)} comparisons a control did better than its ticket: most of all the "
-        f"{DOUBTS[kind]} at {v.density:.1%} of weights remaining, beside the ticket from {v.rewind}, by "
-        f"{-100 * one.mean:.2f} percentage points."
+        f"{DOUBTS[kind]} at {v.density:.1%} of weights remaining, beside the ticket from {v.rewind}"
+        f"{_by([v], found)}, by {-100 * one.mean:.2f} percentage points."
     )
 
 

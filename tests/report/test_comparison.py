@@ -104,3 +104,15 @@ def test_the_command_writes_one_page_and_refuses_in_one_line(tmp_path):
     ):
         done = lottery("compare", *words, *at, check=2)
         assert right in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_density_that_came_out_otherwise_than_asked_for_is_the_one_that_is_compared(tmp_path):
+    """prune.budget: macs, or N:M, leaves another share of the weights."""
+    one, other = (swept(tmp_path / name, name, (0, 1), 0.001) for name in ("one", "other"))
+    for training in other.graph:
+        if training.mask:
+            density = {0.5: 0.7, 0.9: 0.35}[training.mask.level.value]
+            synthetic.finish(other, training.slug, 0.9, density=density, kept=None)
+    found = compare([side_of(one), side_of(other)])
+    assert [str(line.key) for line in found.lines] == ["dense"]
+    assert {key.density for key in side_of(other).found if key.kind == "ticket"} == {0.7, 0.35}

@@ -251,3 +251,8 @@ def test_rewind_points_in_steps_and_in_epochs_are_in_the_order_of_training():
     drawn = gains(rows, step=lambda at: at.step(steps, 390)).to_dict()
     assert drawn["layer"][-1]["encoding"]["y"]["title"].endswith("from 1ep")
     assert drawn["layer"][-1]["encoding"]["x"]["sort"] == ["500it", "10ep"]
+
+
+def test_a_finished_ticket_without_a_dense_run_is_not_called_failed():
+    chart = heat_map([row(seed=1), row(seed=0, rewind="2ep")], {0: 0.6}, "", difference=True).to_dict()
+    assert [one.get("state") for one in chart["data"]["values"]] == [None, "no dense run"]

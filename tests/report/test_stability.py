@@ -11,6 +11,8 @@ def test_of_instability_the_point_is_named_from_which_on_it_is_small():
                 (("0", 0.8), ("500it", 0.01), ("1ep", 0.021), ("2ep", 0.006))]  # fmt: skip
     assert lead(measured, []).startswith("The dense network is stable from 2ep on (under 2 percentage points of error")
     assert lead(measured, []).endswith("80.0 from 0, 1.0 from 500it, 2.1 from 1ep, 0.6 from 2ep.")
+    twice = [*measured, Row("", "instability", 1, "0", instability=0.7)]
+    assert "2 seeds): 75.0 from 0, 1.0 from 500it (1 of 2 seeds), 2.1 from 1ep (1 of 2 seeds)" in lead(twice, [])
     assert "is not stable from any point measured" in lead(measured[:1], [])
     late = [Row("", "instability", 0, k, instability=one) for k, one in (("0", 0.8), ("1ep", 0.2), ("2000it", 0.01))]
     assert lead(late, [], step=lambda at: at.step(Recipe(), 390)).startswith(

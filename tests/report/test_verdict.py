@@ -12,7 +12,7 @@ from sweep.experiment import Recipe
 from sweep.experiment.controls import CONTROLS
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
-from sweep.report.intervals import estimate
+from sweep.report.intervals import by_level, estimate
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
 from sweep.report.words import answer, beaten, later, with_test
@@ -350,3 +350,43 @@ def test_the_latex_table_has_a_line_for_every_verdict_and_no_raw_percent_signs()
     text = latex(verdicts([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])]), "100 % of a_b")
     assert text.count(r"\\") == 2 and r"100 \% of a\_b" in text
     assert r"20.00\,\% & 0 & 3 & 90.10 $\pm$" in text
+
+
+def test_rewind_points_of_a_threshold_are_one_level_though_one_lacks_a_seed():
+    """Masks of a threshold keep more in one seed than in another; a missing seed is no other density."""
+    scores, kept = [0.900, 0.904, 0.899, 0.902], (0.210, 0.200, 0.190, 0.180)
+
+    def ticket(k: str, count: int) -> list[Row]:
+        return [Row("", "ticket", i, k, None, 0.01, kept[i], test_top1=one) for i, one in enumerate(scores[:count])]
+
+    found = verdicts([*rows("dense", [0.9] * 4), *ticket("0", 4), *ticket("2ep", 3), *ticket("5ep", 4)])
+    (density,) = {one.density for one in found}
+    assert density == pytest.approx(sum((*kept, *kept, *kept[:3])) / 11)
+    assert "rewound to 0, 2ep or 5ep" in answer([replace(one, outcome="matching") for one in found])
+    one, other = (by_level({k: ticket(k, count) for k, count in (("0", 4), ("2ep", 3))})[k] for k in ("0", "2ep"))
+    assert one == other
+
+
+def test_a_margin_of_nothing_needs_no_number_of_seeds_or_images():
+    said = power([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])], 0.0, 1000)
+    assert "seeds are needed" not in said and "are needed for" not in said
+    assert "More than 1000 seeds are needed" in power([*DENSE, *rows("ticket", [0.9, 0.95, 0.7])], 0.001)
+
+
+def test_a_dense_run_that_failed_detects_nothing():
+    lost = replace(DENSE[2], test_top1=None, state="failed")
+    assert power([*DENSE[:2], lost, *rows("ticket", [0.9, 0.902, 0.901])]).count("2 seeds: no significance test") == 1
+
+
+def test_sentences_and_the_latex_table_name_the_method_where_there_are_several():
+    lamp, snip = ([replace(row, method=name) for row in rows("ticket", [0.9])] for name in ("lamp", "snip@0"))
+    one, both = verdicts([DENSE[0], *lamp]), verdicts([DENSE[0], *lamp, *[replace(row, test_top1=0.8) for row in snip]])
+    assert answer(one).endswith("(rewound to 0).") and answer(both).endswith("(rewound to 0, pruned by lamp).")
+    assert (
+        "snip@0 & 20.00" in latex(both, "") and "tabular}{lrrrll}" in latex(both, "") and "lamp" not in latex(one, "")
+    )
+
+
+def test_one_seed_at_the_margin_is_within_it():
+    """0.915 - 0.92 is a little less than -0.005."""
+    assert "within 0.5 percentage points" in answer(verdicts([*rows("dense", [0.92]), *rows("ticket", [0.915])]))

@@ -16,7 +16,7 @@ from sweep.experiment import BEGINNING, point
 from sweep.experiment.file import load
 from sweep.graph.home import Home
 from sweep.graph.mask_file import read_own_mask
-from sweep.graph.results import images_tested, results_of
+from sweep.graph.results import classes_of, images_tested, results_of
 from sweep.graph.snapshot_file import adopted_weights, read_weights
 from sweep.report.findings import findings
 from sweep.work.find import open_home, read_home
@@ -124,6 +124,7 @@ def test_rewind_points_of_a_transfer_count_the_steps_of_the_source(moved):
     per_epoch = {one.kind: result["steps_per_epoch"] for one, result in results_of(moved).items()}
     assert per_epoch["source"] != per_epoch["dense"]
     assert findings(moved).steps(point("1ep")) == per_epoch["source"]
+    assert classes_of(moved) == 4  # those of its own data, for what guessing would reach
 
 
 @pytest.mark.tensorflow
