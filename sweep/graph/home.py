@@ -112,18 +112,18 @@ class Home:
     def weights(self, training: Task, at: Point) -> Literal["there", "to come", "lost", "never"]:
         """Return the state of a training's weights at a point.
 
-        `to come`: it is not done; `lost`: it is done and they are missing; `never`: recipe.stop_at ended it before this
-        point.
+        `to come`: it is not done; `lost`: it is done and they are missing; `never`: recipe.stop_at ended it before or
+        at this point.
         """
         folder = self.folder(training)
         if not (folder / "result.json").exists():
             return "to come"
-        if self.snapshot(training, at).exists():
-            return "there"
-        steps, ended = steps_per_epoch(folder), self.last_epoch(training)
-        early = ended < training.recipe.epochs and at != END
         recipe = training.recipe
-        return "never" if early and at.step(recipe, steps) > recipe.steps_before(ended, steps) else "lost"
+        if recipe.stop_at and at != END and (ended := self.last_epoch(training)) < recipe.epochs:
+            steps = steps_per_epoch(folder)
+            if at.step(recipe, steps) >= recipe.steps_before(ended, steps):
+                return "never"
+        return "there" if self.snapshot(training, at).exists() else "lost"
 
     def last_epoch(self, training: Task) -> int:
         """Return the last epoch of a finished training: the recipe's, or an earlier one with recipe.stop_at."""
@@ -134,7 +134,7 @@ class Home:
         """Return the snapshots that a task starts from; raise Refused if weights that it needs are missing."""
         for need, at in self.reads(training):
             if (state := self.weights(need, at)) == "never":
-                raise Refused(f"{need.slug}: recipe.stop_at ended it before {at}; expected an earlier point")
+                raise Refused(f"{need.slug}: recipe.stop_at ended it before or at {at}; expected an earlier point")
             if state == "lost":
                 said = f"{need.slug}: its weights at {at} are not there; lottery sweep trains it again up to there"
                 raise Refused(said)

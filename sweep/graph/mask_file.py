@@ -29,6 +29,7 @@ class Found:
     network: Network
     mask: np.ndarray
     threshold: float | None  # on |θ|; None if no single threshold made the mask
+    new: np.ndarray | None = None  # weights of a classifier with other classes, which are not pruned
 
     @property
     def density(self) -> float:
@@ -41,11 +42,15 @@ class Found:
         Raise Refused if anything else differs.
         """
         own = network.split("kernel", np.ones(network.prunable, bool))
+
+        def laid(mask: np.ndarray) -> np.ndarray:
+            named = network.adopted(self.network.split("kernel", mask), own)
+            return np.concatenate([named[name].ravel() for name in own])
+
         try:
-            named = network.adopted(self.network.split("kernel", self.mask), own)
+            return Found(network, laid(self.mask), self.threshold, laid(np.zeros_like(self.mask)))
         except ValueError as error:
             raise Refused(f"{error}; the mask belongs to another network") from None
-        return Found(network, np.concatenate([named[name].ravel() for name in own]), self.threshold)
 
 
 def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
@@ -76,7 +81,10 @@ def _arranged(found: Found, mask: Mask) -> Found:
     if mask.arrangement == "shuffled":
         return replace(found, mask=masks.shuffled(found.mask, masks.kernel_sizes(found.network), stream))
     if mask.arrangement == "random":
-        return replace(found, mask=masks.random(found.mask, stream))
+        drawn, old = found.mask.copy(), np.ones_like(found.mask) if found.new is None else ~found.new
+        costs = multiply_adds(found.network)[old] if mask.level.budget == "macs" else None
+        drawn[old] = masks.random(found.mask[old], stream, costs)
+        return replace(found, mask=drawn)
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from models import Network
 from sweep.errors import Refused
-from sweep.pruning.allocations import Costs, Shape, allocation
+from sweep.pruning.allocations import Costs, Shape, allocation, lowest_out
 from sweep.pruning.scores import SCORES, Seen
 
 
@@ -99,9 +99,18 @@ def shuffled(mask: np.ndarray, sizes: Sequence[int], stream: np.random.Generator
     return np.concatenate([stream.permutation(part) for part in np.split(mask, np.cumsum(sizes)[:-1])])
 
 
-def random(mask: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """Return the mask of the control `random`: other positions, the same count over all kernels together."""
-    return stream.permutation(mask)
+def random(mask: np.ndarray, stream: np.random.Generator, costs: Costs = None) -> np.ndarray:
+    """Return the mask of the control `random`: other positions, the same count over all kernels together.
+
+    With `costs`, as near as it can the same sum of costs instead.
+
+    >>> found = random(np.array([True] + 7 * [False]), stream(0), np.array([4] + 7 * [1]))
+    >>> int(found @ np.array([4] + 7 * [1]))
+    4
+    """
+    if costs is None:
+        return stream.permutation(mask)
+    return lowest_out(stream.random(mask.size), 1.0 - costs[mask].sum() / costs.sum(), costs)
 
 
 def stream(seed: int, *words: object) -> np.random.Generator:

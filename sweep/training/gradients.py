@@ -36,18 +36,19 @@ class DeviceGradients:
 
     def of_loss(self, kernels: Array) -> Array:
         """Return ∂L/∂θ of the mean loss."""
-        return self._mean(self._of_loss, kernels)
+        return self._mean(self._of_loss, kernels, 1.0)
 
     def hessian_product(self, kernels: Array) -> Array:
-        """Return H g = ∂(gᵀ g₀)/∂θ, g₀ = g held constant: the mean over batches, logits divided by TEMPERATURE."""
-        return self._mean(self._product, kernels)
+        """Return H g = ∂(gᵀ g₀)/∂θ, g₀ = g held constant: both of the mean loss, logits divided by TEMPERATURE."""
+        gradient = self._mean(self._of_loss, kernels, TEMPERATURE)  # of all batches, else H g is mostly their noise
+        return self._mean(self._product, kernels, tf.constant(gradient))
 
     def of_flow(self, kernels: Array) -> Array:
         """Return ∂R/∂|θ| of SynFlow's R: the sum of outputs of the linear network |θ| for an image of ones."""
         return np.asarray(self._of_flow(tf.constant(np.abs(kernels), tf.float64)).numpy())
 
-    def _mean(self, function: Any, kernels: Array) -> Array:
-        parts = [function(tf.constant(kernels, tf.float32), *batch).numpy() for batch in self._batches]
+    def _mean(self, function: Any, kernels: Array, given: Any) -> Array:
+        parts = [function(tf.constant(kernels, tf.float32), *batch, given).numpy() for batch in self._batches]
         return np.asarray(np.mean(parts, axis=0))
 
     @cached_property
@@ -79,20 +80,16 @@ class DeviceGradients:
         logits, _ = self.network.apply(weights, images, True)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits / temperature))
 
-    def _loss_gradient(self, kernels: Any, images: Any, labels: Any) -> Any:
+    def _loss_gradient(self, kernels: Any, images: Any, labels: Any, temperature: float) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(kernels)
-            loss = self._loss(kernels, images, labels, 1.0)
+            loss = self._loss(kernels, images, labels, temperature)
         return tape.gradient(loss, kernels)
 
-    def _hessian(self, kernels: Any, images: Any, labels: Any) -> Any:
+    def _hessian(self, kernels: Any, images: Any, labels: Any, gradient: Any) -> Any:
         with tf.GradientTape() as outer:
             outer.watch(kernels)
-            with tf.GradientTape() as inner:
-                inner.watch(kernels)
-                loss = self._loss(kernels, images, labels, TEMPERATURE)
-            gradient = inner.gradient(loss, kernels)
-            product = tf.reduce_sum(gradient * tf.stop_gradient(gradient))
+            product = tf.reduce_sum(self._loss_gradient(kernels, images, labels, TEMPERATURE) * gradient)
         return outer.gradient(product, kernels)
 
     def _flow(self, kernels: Any) -> Any:

@@ -110,6 +110,7 @@ class Program:
         sizes |= {"scale": 2} if self.scaled else {}
         if self.recipe.ema:
             sizes |= {"ema_kernels": kernels, "ema_others": others, "ema_statistics": statistics}
+            sizes |= {"averaged": 1} if self.recipe.ema_unbiased else {}  # steps in the average
         with self.devices.strategy.scope():
             state = {name: tf.Variable(tf.zeros(n), trainable=False, **PER_REPLICA) for name, n in sizes.items()}
             state["mask"] = tf.Variable(tf.ones(kernels, tf.bool), trainable=False, **PER_REPLICA)

@@ -123,11 +123,15 @@ class Step:
         )
         new = {"kernels": moved[0], "others": moved[1], "statistics": statistics}
         if recipe.ema:
-            decay = tf.minimum(recipe.ema, (taken - 1) / taken) if recipe.ema_unbiased else recipe.ema
+            decay: Any = recipe.ema
+            if recipe.ema_unbiased:  # not `taken`, which rewound momentum brings with it
+                decay = tf.minimum(recipe.ema, state["averaged"] / (state["averaged"] + 1.0))
             new |= {f"ema_{name}": averaged(state[f"ema_{name}"], value, decay) for name, value in new.items()}
         for i, slot in enumerate(slots):
             new |= {f"slot{i}_kernels": slot[0], f"slot{i}_others": slot[1]}
         new["taken"] = taken
+        if "averaged" in state:
+            new["averaged"] = state["averaged"] + 1.0
         if loss_scale.needed(recipe):  # an overflow halves the scale and changes nothing else
             finite = loss_scale.all_finite(kernels, others)
             new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from sweep import files
-from sweep.experiment import Data
+from sweep.experiment import END, Data, Point
 from sweep.experiment.file import dump, load
 from sweep.graph.home import Home, open_home
 from sweep.graph.runs import Runs
@@ -171,8 +171,11 @@ def test_a_point_after_an_early_end_is_refused_and_not_waited_for(tmp_path):
     synthetic.write_snapshot(home, synthetic.network().initial(1), None)
     assert home.missing_points() == {} and home.waits_for(ticket) == []
     assert state_of(home, dense).epoch == 1
+    at_its_end = home.snapshot(dense, Point(1, "ep"))
+    shutil.copy(home.snapshot(dense, END), at_its_end)
+    assert at_its_end.exists() and home.weights(dense, Point(1, "ep")) == "never", "a ticket would train beyond it"
     said = refusal(lambda: Worker(home, quiet=True).perform(ticket.slug))
-    assert said == "dense-seed0: recipe.stop_at ended it before 2ep; expected an earlier point"
+    assert said == "dense-seed0: recipe.stop_at ended it before or at 2ep; expected an earlier point"
 
 
 @pytest.mark.tensorflow

@@ -346,6 +346,9 @@ def test_an_average_without_bias_is_the_mean_of_the_weights_so_far_until_its_dec
     run.run(epoch(run), 2, 3)  # 2/3 would be more than the 0.6 asked for
     expected = 0.6 * before + 0.4 * run.weights().kernels
     np.testing.assert_allclose(run.evaluation.weights().kernels, expected, rtol=1e-5, atol=1e-7)
+    run.load(run.weights(), memory=run.memory())  # rewound with the optimizer's memory: the average begins anew
+    run.run(epoch(run), 3, 4)
+    np.testing.assert_allclose(run.evaluation.weights().kernels, run.weights().kernels, rtol=1e-6, atol=1e-8)
 
 
 def test_erased_images_train_otherwise(program):

@@ -139,6 +139,18 @@ def test_a_program_is_gone_before_the_next_one_reads_its_images(moved, monkeypat
 
 
 @pytest.mark.tensorflow
+def test_a_random_control_leaves_the_new_classifier_whole_as_its_ticket_does(moved):
+    worker, kept = Worker(moved, quiet=True), {}
+    for kind in ("ticket", "random"):
+        found = open_inputs(moved, moved.training(f"{kind}-q0.5-k0-seed0"), worker).mask
+        kept[kind] = found.network.split("kernel", found.mask)
+    classifier = f"{found.network.layers[-1].name}/kernel"
+    assert all(laid[classifier].all() for laid in kept.values())
+    ticket, random = (sum(int(part.sum()) for part in laid.values()) for laid in kept.values())
+    assert ticket == random and any((kept["ticket"][name] != kept["random"][name]).any() for name in kept["ticket"])
+
+
+@pytest.mark.tensorflow
 def test_the_rows_of_a_transfer_say_both_data_sets_and_its_controls_keep_as_many_weights(moved):
     with open(moved.report / "results.csv") as f:
         rows = {row["kind"]: row for row in csv.DictReader(f)}
