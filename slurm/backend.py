@@ -37,7 +37,7 @@ class Ready:
         begun = home.folders()
         self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
         self.failures: list[Failure] = []
-        self._given: set[str] = set()
+        self._given: dict[str, float] = {}  # trainings handed out, and when
         self._said: set[str] = set()  # trainings already reported as busy
         self._not_before: dict[str, float] = {}
 
@@ -47,7 +47,7 @@ class Ready:
         for name, training in self.waiting.items():
             free = name not in self._given and self._not_before.get(name, 0.0) <= now
             if free and not any(need in self.waiting for need in self._after[name]):
-                self._given.add(name)
+                self._given[name] = now
                 return training.slug
         return None
 
@@ -84,12 +84,16 @@ class Ready:
         if why and name not in self._said:
             self._said.add(name)
             console.print(f"{why}; waiting for it")
-        self._given.discard(name)
+        self._given.pop(name, None)
         self._not_before[name] = time.monotonic() + AGAIN_SECONDS
 
-    def end(self, task: str, failure: Failure | None, seconds: float = 0.0) -> None:
-        """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that wait for it."""
-        name = self.home.training(task).name
+    def end(self, task: str, failure: Failure | None, seconds: float | None = None) -> None:
+        """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that wait for it.
+
+        `seconds`: the time it took; None: since it was handed out.
+        """
+        name, now = self.home.training(task).name, time.monotonic()
+        seconds = now - self._given.get(name, now) if seconds is None else seconds
         skipped = self._skipped(name)
         if failure or skipped:  # the rest of its epochs will not be trained
             self._epochs[name] -= min(self._left(name), self._epochs[name])

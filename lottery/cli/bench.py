@@ -97,9 +97,8 @@ def step(
     for masked, *others in found:
         for other in others:
             if masked.step_ms and other.step_ms:
-                ratio, what = other.step_ms / masked.step_ms, other.variant
-                ratio, what = (1 / ratio, "the mask") if what == "unmasked" else (ratio, what)
-                low, high = sorted(1 / q if what == "the mask" else q for q in other.quartiles)
+                what = "the mask" if other.variant == "unmasked" else other.variant
+                low, ratio, high = sorted(1 / q if what == "the mask" else q for q in other.quartiles)
                 console.print(f"{masked.model}, {masked.size} px, {masked.precision}, batch {masked.batch}: {what} "
                               f"costs {100 * (ratio - 1):+.2f} % of a step (half of the rounds: {100 * (low - 1):+.2f} "
                               f"to {100 * (high - 1):+.2f} %)")  # fmt: skip

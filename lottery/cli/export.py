@@ -67,6 +67,8 @@ def evaluate(
     from sweep.export import evaluate as evaluation
     from sweep.export import formats
 
+    if Path(experiment).suffix in {*formats.FORMATS} - {""} and not Path(experiment).exists():
+        raise Refused(f"{experiment}: no such file")
     if formats.is_exported(Path(experiment)):
         said, facts = experiment, formats.facts_in(Path(experiment))
         name, names = facts["training"], facts["classes"]
@@ -151,10 +153,12 @@ def export(
         in_memory(part, count, dataset.image_size) for part, count in ((dataset.train, 200), (dataset.test, 100))
     )
     wanted = Wanted(precision, True, preprocessing, not logits, samples)
+    replaced = " (replaced)" if to.exists() else ""
     found = formats.export(subject_of(home, training, dataset), to, wanted, checked)
     console.print(
-        f"{to}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {len(checked)} test images "
-        f"{100 * found.agreement:.0f} % of answers as in training, outputs differ by at most {found.difference:.1e}"
+        f"{to}{replaced}: {training.slug}, {found.size:,} bytes ({found.compressed:,} compressed); on {len(checked)} "
+        f"test images {100 * found.agreement:.0f} % of answers as in training, outputs differ by at most "
+        f"{found.difference:.1e}"
     )
 
 

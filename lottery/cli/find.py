@@ -22,7 +22,7 @@ __all__ = [
 ExperimentName = Annotated[
     str,
     Parameter(
-        help="A file, the name of a shipped experiment, or the name or folder of results",
+        help="A file, the name or folder of results, or else the name of a shipped experiment",
         completer=completion.experiments,
     ),
 ]

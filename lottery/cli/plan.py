@@ -42,10 +42,10 @@ def plan(
     if on == "slurm":
         scripts(home, arrays.preview(home))
     elif found.missing:
-        where = home.root if (home.root / "experiment.yaml").exists() else experiment
-        data = home.experiment.data
-        path = ["data.path=PATH"] if SOURCES[data.name].wants and not data.path else []
-        console.print(f"next: {command('sweep', where, *overrides, *path)}")
+        where = home.root if home.on_record else experiment
+        datasets = home.experiment.datasets.items()
+        paths = [f"{section}.path=PATH" for section, data in datasets if SOURCES[data.name].wants and not data.path]
+        console.print(f"next: {command('sweep', where, *overrides, *paths)}")
 
 
 def render(found: Plan, every: bool = False) -> str:

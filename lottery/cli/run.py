@@ -188,8 +188,8 @@ def _refuse_unfit(home: Home, devices: int) -> None:
     """Raise Refused if devices cannot share a batch or data are missing, before anything is written."""
     if devices:
         check_devices(home.experiment.recipe, devices)
-    for data in home.experiment.datasets.values():
-        refuse_absent(data)
+    for section, data in home.experiment.datasets.items():
+        refuse_absent(data, section)
 
 
 def _say_settings_stay(home: Home) -> None:

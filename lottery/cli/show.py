@@ -23,6 +23,7 @@ from sweep.graph.home import Home
 from sweep.graph.results import collect
 from sweep.progress import console, duration, rendered
 from sweep.report import write_findings
+from sweep.report.best import not_worse
 from sweep.report.findings import Findings, findings
 from sweep.report.intervals import grouped, top1
 from sweep.report.stability import whose
@@ -80,7 +81,7 @@ def _in_a_line(found: Status) -> str:
     parts = [f"{counts[word]} {word}" for word in STATES if counts[word]]
     parts += [f"{found.replaced} of a run since replaced (lottery tidy --replaced)"] if found.replaced else []
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
-    parts += [f"begun again {again} times"] if again else []
+    parts += [f"begun again {again} time{'s' * (again > 1)}"] if again else []
     parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []
     if found.seconds_left:
         end = datetime.now() + timedelta(seconds=found.seconds_left)
@@ -111,6 +112,9 @@ def report(
         raise Refused(f"{home.root}: nothing there yet; {command('sweep', experiment)} makes it")
     if json_:
         return print_json(collect(home))
+    if out is None and not home.on_record:  # it would replace the report of what was swept
+        raise Refused(f"{experiment}: asks for other trainings than {home.root} on record; expected {home.root}, "
+                      f"{command('sweep', experiment, *overrides)} first, or --out FOLDER")  # fmt: skip
     write_and_tell(home, verbose, margin=margin / 100, out=out)
 
 
@@ -146,11 +150,10 @@ def render_answer(found: Findings, page: Path, weights: bool) -> str:
         said.append(f"{len(left)} of {len(found.rows)} trainings are not done ({each}): "
                     f"{command('status', found.folder)} lists them.")  # fmt: skip
     said.append(f"report: {page}")
-    if any(one.accuracy.seeds for one in found.verdicts) and not {"begun", "waiting"} & {*left}:
-        if weights:
-            said.append(f"next: {command('export', found.folder, '--to', 'ticket.keras')}")
-    elif left:
+    if {"begun", "waiting", "lost"} & {*left}:
         said.append(f"next: {command('sweep', found.folder)}")
+    elif weights and not_worse(found.verdicts, found.margin):
+        said.append(f"next: {command('export', found.folder, '--to', 'ticket.keras')}")
     return rendered(*said)
 
 

@@ -38,7 +38,11 @@ class Timing:
     variant: str  # masked, unmasked, or the field that is changed
     first_seconds: float | None = None  # time until the first step is done, with tracing and compiling
     step_ms: float | None = None  # median
-    quartiles: tuple[float, float] = (1.0, 1.0)  # of its step time ÷ that of the first variant in the same round
+    quartiles: tuple[float, float, float] = (
+        1.0,
+        1.0,
+        1.0,
+    )  # of its step time ÷ that of the first variant in the same round
     images_per_second: float | None = None
     epoch_seconds: float | None = None  # time of an epoch of `usual_images` images
     utilisation: float | None = None  # percent of the time the GPU was busy
@@ -100,7 +104,7 @@ def time_steps(
         rates(timing.precision).seconds(program.network, timing.batch // devices.replicas, timing.precision)
         for timing, (program, _) in zip(found, programs, strict=True)
     ]
-    beside = [tuple(np.percentile(np.divide(times, each[0]), (25, 75)).tolist()) for times in each]
+    beside = [tuple(np.percentile(np.divide(times, each[0]), (25, 50, 75)).tolist()) for times in each]
     return [
         replace(
             timing, first_seconds=start, step_ms=1e3 * step, quartiles=quartiles,

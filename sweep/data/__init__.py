@@ -77,19 +77,20 @@ class Dataset:
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def place_of(data: Data) -> Path:
-    """Return the path of the data; raise Refused if nothing is there."""
+def place_of(data: Data, section: str = "data") -> Path:
+    """Return the path of the data; raise Refused, naming the section of the file, if nothing is there."""
     path = Path(data.path).expanduser()
     if not data.path or not path.exists():
         found = f"nothing at {path}" if data.path else "not given"
-        raise Refused(f"data.path: {found}; {data.name} needs {SOURCES[data.name].wants} (data.path=PATH)")
+        wants = SOURCES[data.name].wants
+        raise Refused(f"{section}.path: {found}; {data.name} needs {wants} ({section}.path=PATH)")
     return path
 
 
-def refuse_absent(data: Data) -> None:
+def refuse_absent(data: Data, section: str = "data") -> None:
     """Raise Refused if the data set needs a path and nothing is there."""
     if SOURCES[data.name].wants:
-        place_of(data)
+        place_of(data, section)
 
 
 def open_dataset(data: Data) -> Dataset:

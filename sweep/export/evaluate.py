@@ -18,13 +18,12 @@ from sweep.data.feed import feed
 from sweep.data.folder import class_files
 from sweep.devices import Devices, prepare
 from sweep.errors import Refused, cut
-from sweep.experiment import END, Data
+from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
 from sweep.export import formats
 from sweep.export.metrics import Predictions
-from sweep.export.subject import normalised
+from sweep.export.subject import final_weights, normalised
 from sweep.graph.home import Home
-from sweep.graph.mask_file import weights_at
 from sweep.graph.results import EVALUATION
 from sweep.graph.training import Training
 from sweep.training.evaluation import Evaluation, pixels
@@ -37,7 +36,7 @@ def evaluated(home: Home, training: Training, dataset: Dataset, split: Split, de
 
     `dataset` is the one it was trained on, which decides how pixels are normalised.
     """
-    network, weights, _ = weights_at(home, training, END)
+    network, weights = final_weights(home, training)
     evaluation = Evaluation(network, training.recipe, dataset.mean, dataset.deviation, devices)
     evaluation.load(weights)
     return Predictions(evaluation.logits(split), np.asarray(split.labels))

@@ -86,12 +86,19 @@ def normalised(images: np.ndarray, scale: list[float], offset: list[float]) -> n
     return (images - mean) / np.maximum(deviation, np.float32(images[0].size ** -0.5))
 
 
-def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
-    """Return a finished training for export; `dataset` has its normalisation and class names."""
+def final_weights(home: Home, training: Task) -> tuple[Network, Weights]:
+    """Return the network of a finished training and its final weights; raise Refused if they are not there."""
+    if why := home.skipped(training):
+        raise Refused(f"{training.slug}: was skipped ({why}); expected a training with weights")
     if not home.snapshot(training, END).exists():
         raise Refused(f"{training.name}: its weights are not in {home.root.parent}; lottery sweep trains it (a record "
                       "has final weights if it was made with --weights)")  # fmt: skip
-    network, weights, _ = weights_at(home, training, END)
+    return weights_at(home, training, END)[:2]
+
+
+def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:
+    """Return a finished training for export; `dataset` has its normalisation and class names."""
+    network, weights = final_weights(home, training)
     result = files.read_json(home.folder(training) / "result.json", RESULT)
     shape = (dataset.image_size, dataset.channels, dataset.classes)
     if shape != (network.image_size, network.channels, network.classes):

@@ -67,6 +67,14 @@ class Home:
         known = at.unit == "it" or at == BEGINNING
         return snapshot_at(folder, at.step(training.recipe, 0 if known else steps_per_epoch(folder)))
 
+    @property
+    def on_record(self) -> bool:
+        """Whether the folder's experiment.yaml asks for the same trainings."""
+        path = self.root / "experiment.yaml"
+        if not path.is_file():
+            return False
+        return {one.name for one in graph_of(experiment_file.load(path))} == {one.name for one in self.graph}
+
     def folders(self) -> set[str]:
         """Return the names of all trainings in the pool, listed once instead of asked for thousands of times."""
         trainings = self.pool / "trainings"  # not by glob, for which a folder that may not be read is empty

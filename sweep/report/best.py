@@ -32,17 +32,24 @@ def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGI
     the mean over seeds; of its seeds, the one with the highest validation accuracy or, without validation images, the
     first, so that test images do not choose the seed.
     """
-    not_worse = [
-        one for one in verdicts
-        if one.outcome in NOT_WORSE
-        or (one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin - ROUNDING)
-    ]  # fmt: skip
-    winning = [one for one in not_worse if one.outcome == "winning"]
-    for one in sorted(winning or not_worse, key=lambda one: (round(one.density, 4), -one.accuracy.mean)):
+    good = not_worse(verdicts, margin)
+    winning = [one for one in good if one.outcome == "winning"]
+    for one in sorted(winning or good, key=lambda one: (round(one.density, 4), -one.accuracy.mean)):
         ticket = ("ticket", (one.method, one.quantile, one.threshold), one.rewind)
         if trained := [row for row in rows if row.measured and (row.kind, row.level, row.rewind) == ticket]:
             row = max(trained, key=lambda row: (row.validation_top1 or 0.0, -row.seed))
             assert row.test_top1 is not None and row.density is not None
             return Best(row.training, row.seed, row.density, one.rewind, row.test_top1, one.outcome, one.reason)
+    if not any(one.difference for one in verdicts):
+        raise Refused("best: no ticket is trained yet beside its dense run; lottery status shows them all")
     raise Refused("best: no finished ticket is as good as the dense network; lottery report shows them all, and a "
                   "training can be named instead")  # fmt: skip
+
+
+def not_worse(verdicts: Sequence[Verdict], margin: float = MARGIN) -> list[Verdict]:
+    """Return the verdicts on tickets that are not shown to be worse; of one seed, those within the margin."""
+    return [
+        one for one in verdicts
+        if one.outcome in NOT_WORSE
+        or (one.outcome == "one seed" and one.difference is not None and one.difference.mean >= -margin - ROUNDING)
+    ]  # fmt: skip

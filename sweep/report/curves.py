@@ -106,12 +106,13 @@ def curves(
     colour = alt.Color("line:N", title=None).scale(domain=present)
     base = alt.Chart(alt.Data(values=points)).encode(x=remaining, color=colour)
     # on an edge, clipping would cut markers and bars in half, so their data are filtered at the frame
-    within, bars, below, marks = base, base, list[str](), list[Any]()
+    whole = base.transform_calculate(high="min(datum.high, 100)")
+    within, bars, below, marks = base, whole, list[str](), list[Any]()
     if bottom := frame(points, [*([100 * mean(dense)] if dense else []), *(100 * one.least for one in others)]):
         accuracy = accuracy.scale(zero=False, domainMin=bottom, nice=False)
         below = _outside(points, bottom)
         within = base.transform_filter(f"datum.accuracy >= {bottom}")
-        bars = base.transform_filter(f"datum.high > {bottom}").transform_calculate(low=f"max(datum.low, {bottom})")
+        bars = whole.transform_filter(f"datum.high > {bottom}").transform_calculate(low=f"max(datum.low, {bottom})")
         off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
         off_scale = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
         marks = [off_scale.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0)]

@@ -243,7 +243,7 @@ def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     deviation, asked = measured or assumed, f"{100 * margin:g} percentage points"
     said = (
         f"Standard deviation of the differences between seeds: {100 * deviation:.2f} percentage points "
-        f"({'measured' if measured else 'assumed'}). "
+        f"({'measured' if measured else 'assumed' if images else f'assumed, as for {SPREAD_IMAGES:,} test images'}). "
     )
     if seeds < SEEDS:
         said += f"{'One seed' if seeds == 1 else f'{seeds} seeds'}: no significance test. "

@@ -49,6 +49,8 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None)
             f"prunable weights, rewound to {_several(points, 'or')}{_by(sparsest, found)}."
         )
     counts = Counter(v.outcome for v in found)
+    if counts["failed"] == len(found) and not any(v.accuracy.seeds for v in found):
+        return f"No ticket was trained to its end: {len(found)} of {len(found)} failed or have a fully pruned layer."
     if max(v.accuracy.seeds for v in found) == 1:
         said = "One seed: no significance test."
         if counts["failed"]:

@@ -77,9 +77,8 @@ def read(path: Path) -> Search:
     try:
         raw = read_yaml(path.read_text())
     except OSError as error:
-        raise Refused(
-            f"{path}: {error.strerror}; expected a search file, such as experiments/sweeps/dry_run.yaml"
-        ) from None
+        raise Refused(f"{path}: {error.strerror}; expected a search file (--search FILE), such as "
+                      "experiments/sweeps/dry_run.yaml (docs/commands.md)") from None  # fmt: skip
     except (yaml.YAMLError, ValueError) as error:
         raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except Refused as error:

@@ -413,3 +413,24 @@ def test_weights_of_any_point_and_any_quantiles(weighed, lottery):
     assert status == 2 and "it is not done" in refused  # the made-up dense run has left its end alone
     found = json.loads(lottery("weights", "small", "--quantiles", "0.25", "0.5", "--json")[1])
     assert list(found["|all|"])[-2:] == ["q0.25", "q0.5"]
+
+
+# ---- a file that asks for something else than was swept
+
+
+def test_an_edited_file_is_what_the_next_command_sweeps_and_its_report_replaces_none(unfinished, lottery):
+    assert "next: lottery sweep results/small\n" in lottery("plan", "small.yaml")[1]
+    assert lottery("report", "small.yaml")[0] == 0
+    before = content(unfinished.root)
+    assert "next: lottery sweep small.yaml recipe.epochs=3\n" in lottery("plan", "small.yaml", "recipe.epochs=3")[1]
+    status, _, said = lottery("report", "small.yaml", "recipe.epochs=3")
+    assert status == 2 and "small.yaml: asks for other trainings than results/small on record" in said
+    assert content(unfinished.root) == before
+
+
+def test_best_says_that_nothing_is_trained_where_nothing_is(home, lottery):
+    assert "best: no ticket is trained yet beside its dense run" in lottery("best", "small")[2]
+
+
+def test_an_exported_file_that_is_not_there_is_no_name_of_an_experiment(home, lottery):
+    assert lottery("evaluate", "nope.keras")[2] == "lottery: nope.keras: no such file\n"

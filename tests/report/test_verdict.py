@@ -199,6 +199,8 @@ def test_a_training_that_failed_or_collapsed_counts_against_its_ticket(state):
     (one,) = verdicts([*DENSE, *ticket, *rows("fresh", [0.5, 0.5, 0.5])])
     assert (one.outcome, one.reason) == ("failed", "loss is nan in epoch 3")
     assert answer([one]) == "No ticket wins; of 1, 1 failed."
+    alone = answer(verdicts([*DENSE, *lost]))
+    assert alone == "No ticket was trained to its end: 1 of 1 failed or have a fully pruned layer."
 
 
 def test_a_control_that_is_planned_and_not_done_leaves_it_at_matching():
@@ -261,10 +263,10 @@ def test_many_tickets_are_held_to_more_than_one_is():
 def test_what_the_seeds_can_show_is_said_before_and_after():
     untrained = [*rows("dense", [None, None, None]), *rows("ticket", [None, None, None])]
     before = power(untrained)
-    assert "between seeds: 0.25 percentage points (assumed)" in before
+    assert "between seeds: 0.25 percentage points (assumed, as for 10,000 test images)" in before
     assert "3 seeds and 1 tickets detect a loss of" in before
     assert "between seeds: 2.50 percentage points (assumed)" in power(untrained, images=100), "0.25 √(10,000 / 100)"
-    assert power(untrained, images=50_000) == before
+    assert power(untrained, images=50_000) == before.replace(", as for 10,000 test images", "")
     after = power([*DENSE, *rows("ticket", [0.890, 0.902, 0.901])])
     assert "(measured)" in after and "seeds are needed" in after
     assert power(DENSE) == ""

@@ -20,7 +20,6 @@ from sweep.graph import packed
 from sweep.graph.home import Home
 from sweep.graph.record import record as write_record
 from sweep.graph.state import epochs_left, state_of
-from sweep.work.again import as_recorded
 from sweep.work.worker import Worker
 from tests import synthetic
 from tests.commands import csv_of, lottery, trainings
@@ -189,6 +188,8 @@ def test_on_other_devices_than_it_was_trained_on_it_is_not_begun(tiny_file, reco
 )
 def test_shards_are_kept_on_the_devices_or_streamed_as_in_the_first_training(tmp_path, images, resident):
     """With XLA the two round differently."""
+    from sweep.work.again import as_recorded
+
     home = Home(tmp_path / "small", synthetic.experiment(data=Data("shards", path="nowhere", listing="0123456789")))
     dense = home.training("dense-seed0")
     synthetic.finish(home, dense.slug, 0.5, **({"images": images} if images else {}))
