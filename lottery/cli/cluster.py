@@ -75,6 +75,8 @@ def retry(
     Example: lottery retry cifar10_resnet20 --failed
     """
     _, folder = find(experiment, (), results)
+    if not (folder / "experiment.yaml").is_file():
+        raise Refused(f"{folder}: nothing there yet; {command('sweep', experiment)} makes it")
     home = open_home(str(folder), (), results)
     named = {home.training(word).slug for word in trainings}
     if not jobs.own(home):

@@ -51,7 +51,9 @@ def compare_(
         for row in rows:
             lines.add_row(*row.values())
         show(lines)
-        console.print("Means over seeds; differences in percentage points, 95 % intervals.")
+        console.print(
+            "Means over seeds; differences in percentage points, 95 % intervals, paired by the seeds that both have."
+        )
     else:
         console.print("They have no density and rewind point in common.")
     console.print(f"page: {write_comparison(found, out)}")

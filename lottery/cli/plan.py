@@ -59,6 +59,8 @@ def render(found: Plan, every: bool = False) -> str:
         if found.at_a_time > 1:
             where = "on the cluster" if found.on == "slurm" else "here"
             said += f"; at least {duration(found.at_least_seconds)} with {found.at_a_time} at a time {where}"
+        if besides := sum(row.seconds is None for row in to_come):
+            said += f"; {besides} dense run{'s' * (besides > 1)} besides"
     elif to_come and not found.estimate:
         said += "; times are predicted once the dense run has been measured"
     lines = [said, str(found.estimate or ""), str(found.forecast or ""), found.power]

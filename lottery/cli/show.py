@@ -68,7 +68,11 @@ def render_status(found: Status) -> str:
     for state, epoch in [*trained, *((state, "") for state in found.standing.jobs)]:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
         notes = [state.note] if state.note else []
-        notes += [f"{duration(state.seconds_left)} left"] if state.seconds_left is not None else []
+        notes += (
+            [f"{duration(state.seconds_left)} left"]
+            if state.seconds_left is not None and state.state == "running"
+            else []
+        )
         notes += [f"begun {state.starts} times"] if state.starts > 1 else []
         table.add_row("\n  ".join([state.task, *(["; ".join(notes)] if notes else [])]), state.state, epoch, accuracy)
     return rendered(table, _in_a_line(found)).removesuffix("\n")
@@ -83,7 +87,8 @@ def _in_a_line(found: Status) -> str:
     again = sum(state.starts - 1 for state in standing.tasks if state.starts > 1)
     parts += [f"begun again {again} time{'s' * (again > 1)}"] if again else []
     parts += [f"{standing.nodes} nodes in use"] if standing.nodes else []
-    if found.seconds_left:
+    queued = any(state.note for state in standing.tasks if state.state == "waiting")
+    if found.seconds_left and (counts["running"] or queued):
         end = datetime.now() + timedelta(seconds=found.seconds_left)
         parts.append(f"end not before {end:%Y-%m-%d %H:%M} ({duration(found.seconds_left)})")
     parts.append(str(found.cost))

@@ -64,7 +64,7 @@ def averaged(
         accuracy = measured
         if difference and {row.seed for row in group} != dense.keys():
             accuracy = mean(dense.values()) + difference.mean
-        name = (f"{method}: " if several else "") + NAMES[kind].format(k=k)
+        name = (f"{method or 'not pruned'}: " if several else "") + NAMES[kind].format(k=k)
         point = {
             "line": f"{name}, {schedule}" if schedule else name,
             "method": method if several else "",

@@ -432,5 +432,6 @@ def test_best_says_that_nothing_is_trained_where_nothing_is(home, lottery):
     assert "best: no ticket is trained yet beside its dense run" in lottery("best", "small")[2]
 
 
+@pytest.mark.tensorflow
 def test_an_exported_file_that_is_not_there_is_no_name_of_an_experiment(home, lottery):
     assert lottery("evaluate", "nope.keras")[2] == "lottery: nope.keras: no such file\n"
