@@ -74,8 +74,8 @@ def _with_digest(model: Model, known: Model, pool: Path) -> Model:
         return model
     final = pool / "trainings" / model.weights / "snapshots" / "final.h5"
     path = final.resolve() if final.is_file() else Path(model.weights).expanduser()
-    # the pool, or the user's file, may lie elsewhere now
-    same = Path(known.weights).name == path.name or Path(known.weights).parts[-4:] == final.parts[-4:]
+    before = Path(known.weights)  # the pool, or the user's file, may have lain elsewhere
+    same = before.parts[-4:] == final.parts[-4:] or (before.name == path.name and not before.exists())
     if known.weights and same and not path.exists():
         return replace(model, weights=known.weights, weights_digest=known.weights_digest)
     return replace(model, weights=str(path), weights_digest=digest_of(path))

@@ -202,6 +202,10 @@ def test_weights_on_record_stay_known_when_their_file_is_gone_and_a_wrong_name_i
     for word, path in ((str(files_of / "mine.npz"), files_of / "mine.npz"), ("dense-seed0-0123456789", final)):
         words = ("digits.yaml", (f"model.weights={word}", f"name={path.stem}"), files_of)
         before = open_home(str(files_of / words[0]), *words[1:]).experiment.model
+        astray = (f"model.weights=nowhere/{path.name}", f"name={path.stem}")  # not the file on record, which is there
+        assert "No such file" in refusal(
+            lambda astray=astray: read_home(str(files_of / "digits.yaml"), astray, files_of)
+        )
         path.unlink()
         assert read_home(str(files_of / words[0]), *words[1:]).experiment.model == before
         moved = shutil.copytree(files_of, files_of.parent / f"moved-{path.stem}")  # with other absolute paths
