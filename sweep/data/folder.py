@@ -40,7 +40,9 @@ def class_files(folder: Path, classes: Sequence[str]) -> Files:
         raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")
     paths, labels = [], []
     for label, name in enumerate(classes):
-        found = sorted(str(p) for p in (folder / name).glob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        place = folder / name
+        there = place.iterdir() if place.is_dir() else ()  # not by glob, for which what may not be read is empty
+        found = sorted(str(path) for path in there if path.suffix.lower() in SUFFIXES and path.is_file())
         if not found and folder.name == "train":
             raise Refused(f"data.path: no images in {folder / name}; expected some, or no such folder: an empty class "
                           "would be one the network is never shown")  # fmt: skip
