@@ -6,6 +6,7 @@ holds its definition, as wandb's client would send it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def publish_report(home: Home, words: str) -> tuple[Path, str]:
 def workspace(experiment: Experiment, entity: str) -> Any:
     import wandb_workspaces.workspaces as workspaces
 
-    return workspaces.Workspace(
+    made = workspaces.Workspace(
         entity=entity,
         project=experiment.track.project,
         name=experiment.name,
@@ -45,6 +46,10 @@ def workspace(experiment: Experiment, entity: str) -> Any:
         settings=workspaces.WorkspaceSettings(x_axis="epoch"),
         runset_settings=workspaces.RunsetSettings(filters=f"Group = '{experiment.name}'"),
     )
+    # wandb-workspaces 0.4.13 drops every "nw-" from a name when it makes the address: its own names of letters may end
+    # in "nw", and such a workspace is never found again. Hexadecimal digits cannot.
+    made._internal_name = f"nw-{secrets.token_hex(6)}-v"
+    return made
 
 
 def report(experiment: Experiment, entity: str, words: str) -> Any:
