@@ -150,6 +150,9 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
         level = training.mask.level
         out |= {level.kind: level.value, "method": str(training.mask.method)}
         out |= {"round": training.mask.round, "mask": training.mask.of_ticket.name}
+        if out["state"] == "skipped" and level.kind == "threshold" and not training.transferred:
+            known = home.mask(training.mask.as_made).exists()
+            out["density"] = read_own_mask(home, training.mask).density if known else None
     if out["state"] == "done" and (result := home.result(training)):
         if result.get("training", training.name) != training.name:
             raise Refused(f"{folder / 'result.json'}: the result of {result['training']}; put it back, or delete the "

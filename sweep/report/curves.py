@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
@@ -54,6 +54,7 @@ def averaged(
     failed = {(row.kind, row.rewind, row.level) for row in rows if row.lost}
     groups = grouped([row for row in rows if row.measured], lambda row: (row.kind, row.rewind, row.level))
     several = several or len({level[0] for _, _, level in groups} - {""}) > 1
+    levels = level_names(rows, several)
     away: dict[tuple[Any, ...], Estimate] = {}
     for kind in {key[0] for key in groups}:  # one at a time: random masks vary far more than tickets
         away |= from_dense({key: group for key, group in groups.items() if key[0] == kind}, dense, failed)
@@ -67,7 +68,7 @@ def averaged(
         name = (f"{method or 'not pruned'}: " if several else "") + NAMES[kind].format(k=k)
         point = {
             "line": f"{name}, {schedule}" if schedule else name,
-            "method": method if several else "",
+            "level": levels.get(level, ""),
             "kind": kind,
             "control": kind in DOUBTS,
             "rewind": k,
@@ -169,9 +170,23 @@ def along(points: Sequence[str], field: str = "rewind:O", title: str = "rewind p
     return alt.X(field, title=title, sort=points, axis=alt.Axis(labelAngle=0))
 
 
-def level_name(method: str, remaining: float) -> str:
-    """Return the name of a level: weights remaining in percent, after the method if it is given."""
-    return f"{method} {remaining:.3g} %".strip()
+def level_names(rows: Iterable[Row], several: bool = False) -> dict[tuple[str, float | None, float | None], str]:
+    """Return the names of the levels whose density is known: weights remaining in percent.
+
+    After the method if there are `several`. Three digits, or as many as tell the levels apart.
+    """
+    known = grouped((row for row in rows if row.density is not None or row.quantile is not None), lambda row: row.level)
+    several = several or len({method for method, _, _ in known} - {""}) > 1
+    shares = {
+        level: 100 * density_of([row for row in found if row.measured] or found) for level, found in known.items()
+    }
+    for digits in (3, 4, 5, 6):
+        names = {
+            level: f"{level[0] if several else ''} {share:.{digits}g} %".strip() for level, share in shares.items()
+        }
+        if len(set(names.values())) == len(names):
+            break
+    return names
 
 
 def densest_first(points: list[dict[str, Any]]) -> list[str]:

@@ -89,10 +89,7 @@ class Findings:
     @property
     def steps(self) -> Steps:
         """Return the number of steps before a point, as a function; None if nothing is trained."""
-        # with a transfer, points are those of the source's dense runs
-        sources = [result for training, result in self.results.items() if training.kind == "source"]
-        per_epoch = max((result["steps_per_epoch"] for result in sources or self.results.values()), default=0)
-        return (lambda at: at.step(self.recipe, per_epoch)) if per_epoch else None
+        return _steps(self.results, self.recipe)
 
     @property
     def rule(self) -> str:
@@ -102,10 +99,17 @@ class Findings:
 
 def findings(home: Home, margin: float = MARGIN) -> Findings:
     """Return the findings of a sweep, finished or not. Nothing is written."""
-    rows = collect(home)
-    return Findings(str(home.root), home.experiment.note, margin, rows, verdicts(rows, margin), states(home),
-                    results_of(home), classes_of(home), _largest_class(home), unsealed_results(home),
-                    home.experiment.source.recipe)  # fmt: skip
+    rows, results, recipe = collect(home), results_of(home), home.experiment.source.recipe
+    found = verdicts(rows, margin, _steps(results, recipe))
+    return Findings(str(home.root), home.experiment.note, margin, rows, found, states(home), results, classes_of(home),
+                    _largest_class(home), unsealed_results(home), recipe)  # fmt: skip
+
+
+def _steps(results: Results, recipe: Recipe) -> Steps:
+    # with a transfer, points are those of the source's dense runs
+    sources = [result for training, result in results.items() if training.kind == "source"]
+    per_epoch = max((result["steps_per_epoch"] for result in sources or results.values()), default=0)
+    return (lambda at: at.step(recipe, per_epoch)) if per_epoch else None
 
 
 def _largest_class(home: Home) -> float:

@@ -9,7 +9,7 @@ import altair as alt
 
 from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
-from sweep.report.curves import AXES, along, densest_first, level_name, told
+from sweep.report.curves import AXES, along, densest_first, level_names, told
 from sweep.report.intervals import density_of, grouped, top1
 
 
@@ -52,17 +52,13 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
 
 def _squares(rows: list[Row], dense: dict[int, float] | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the squares with a number (minus the dense runs if given), and those without one, with their state."""
-    levels = grouped(
-        [row for row in rows if row.density is not None or row.quantile is not None], lambda row: row.level
-    )
-    several = len({row.method for row in rows}) > 1
+    names, levels = level_names(rows), grouped(rows, lambda row: row.level)
     points, empty = [], []
     for (level, k), found in grouped(rows, lambda row: (row.level, row.rewind)).items():
-        if level not in levels:  # an absolute threshold whose density is not known yet
+        if level not in names:  # an absolute threshold whose density is not known yet
             continue
-        done = [row for row in levels[level] if row.measured and row.density is not None]
-        remaining = 100 * density_of(done or levels[level])
-        square = {"level": level_name(level[0] if several else "", remaining), "rewind": k, "remaining": remaining}
+        remaining = 100 * density_of([row for row in levels[level] if row.measured] or levels[level])
+        square = {"level": names[level], "rewind": k, "remaining": remaining}
         values = [100 * (top1(row) - (dense[row.seed] if dense else 0.0)) for row in found
                   if row.measured and (dense is None or row.seed in dense)]  # fmt: skip
         if values:

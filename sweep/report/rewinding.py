@@ -21,8 +21,6 @@ def accuracy(tickets: list[Row], dense: Mapping[int, float], title: str = "", st
     order = in_order({point["rewind"] for point in points}, step)
     if len(order) < 2:
         return None
-    for point in points:
-        point["level"] = curves.level_name(point["method"], point["remaining"])
     base = alt.Chart(alt.Data(values=points)).encode(
         x=curves.along(order),
         color=alt.Color("level:N", title=curves.AXES["remaining"], sort=curves.densest_first(points)),
@@ -40,12 +38,12 @@ def gains(tickets: list[Row], title: str = "", step: Steps = None) -> Any:
     """Return the chart of the gain of later rewind points over the earliest, a colour per density, or None."""
     measured = [row for row in tickets if row.measured]
     order = in_order({row.rewind for row in measured}, step)
-    several = len({row.method for row in measured}) > 1
+    levels = curves.level_names(measured)
     points: list[dict[str, Any]] = []
     for (level, k), gain in gained(tickets, order[0]).items() if order else ():
         density = 100 * density_of([row for row in measured if row.level == level])
-        point = {"level": curves.level_name(level[0] if several else "", density), "rewind": k,
-                 "gain": 100 * gain.mean, "seeds": gain.seeds, "remaining": density}  # fmt: skip
+        point = {"level": levels[level], "rewind": k, "gain": 100 * gain.mean, "seeds": gain.seeds,
+                 "remaining": density}  # fmt: skip
         if gain.low is not None and gain.high is not None:
             point |= {"low": 100 * gain.low, "high": 100 * gain.high}
         points.append(point)

@@ -15,7 +15,7 @@ import numpy as np
 
 from sweep.errors import Refused
 from sweep.experiment.controls import CONTROLS
-from sweep.experiment.point import in_order
+from sweep.experiment.point import Steps, in_order
 from sweep.graph.results import Row
 from sweep.report import statistics
 from sweep.report.intervals import accuracies, by_level, compared, dense_of, density_of, estimate, grouped, minus
@@ -106,8 +106,11 @@ class _Held:
     p: float  # p-value of "the ticket is better"; 1 if too few seeds have the control
 
 
-def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
-    """Return a verdict for every level and rewind point with a finished or failed ticket, highest density first."""
+def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) -> list[Verdict]:
+    """Return a verdict for every level and rewind point with a finished or failed ticket, highest density first.
+
+    `step` puts rewind points in order.
+    """
     if not 0 <= margin <= 1:
         raise Refused(f"margin {margin:g}: expected a share of the images, 0 to 1 (0.005 is half a percentage point)")
     tickets, to_come = _tickets(rows)
@@ -142,7 +145,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN) -> list[Verdict]:
                     ticket.rows[0].data, ticket.rows[0].found_on,
                     *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
         )  # fmt: skip
-    order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}))}
+    order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}, step))}
     return sorted(
         out, key=lambda v: (-round(v.density, 4), order[v.rewind], -v.accuracy.mean if v.accuracy.seeds else 0.0)
     )

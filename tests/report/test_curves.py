@@ -162,6 +162,14 @@ def test_the_heat_map_orders_its_rows_from_dense_to_sparse():
     assert chart["layer"][0]["encoding"]["y"]["sort"] == ["50 %", "10 %", "1 %"]
 
 
+def test_levels_that_are_equal_to_three_digits_have_names_of_their_own():
+    rows = [row(quantile=1 - d, density=d, rewind=k) for d in (0.5, 0.10049, 0.1002) for k in ("0", "2ep")]
+    names = ["50 %", "10.05 %", "10.02 %"]
+    for chart in (heat_map(rows, {}, ""), accuracy(rows, {}), gains(rows)):
+        values = chart.to_dict()["layer"][-1].get("data", chart.to_dict().get("data"))["values"]
+        assert list(dict.fromkeys(one["level"] for one in values)) == names
+
+
 def test_one_shot_and_rounds_on_the_same_dense_runs_are_in_one_figure(tmp_path):
     points = synthetic.points(0)
     once = Home(tmp_path / "once", synthetic.experiment(name="once", quantiles=(0.75,), rewind=points))

@@ -130,6 +130,19 @@ def test_an_absolute_threshold_is_told_before_its_cell_is_done(tmp_path):
     assert (collect(home)[1].threshold, collect(home)[1].density) == (0.02, 0.5)
 
 
+def test_a_skipped_ticket_of_a_threshold_has_the_density_of_its_mask(tmp_path):
+    home = Home(tmp_path / "small", synthetic.experiment(quantiles=(), thresholds=(0.2,), rewind=synthetic.points(0)))
+    synthetic.finish(home, "dense-seed0", 0.75)
+    synthetic.write_snapshot(home, synthetic.network().initial(0), epoch=None)
+    ticket = home.training("ticket-t0.2-k0-seed0")
+    density = make_mask(home, ticket.mask).density
+    assert 0 < density < 1 and collect(home)[1].density is None
+    store.write_json(home.folder(ticket) / "skipped.json", {"reason": "conv is fully pruned", "runs": {}})
+    assert collect(home)[1].density == density == findings(home).verdicts[0].density
+    home.mask(ticket.mask).unlink()
+    assert collect(home)[1].density is None
+
+
 def test_every_seed_has_rows_of_its_own(tmp_path):
     home = Home(tmp_path / "small", synthetic.experiment(seeds=(0, 4)))
     synthetic.finish(home, "dense-seed4", 0.6)

@@ -369,6 +369,13 @@ def test_rewind_points_of_a_threshold_are_one_level_though_one_lacks_a_seed():
     assert one == other
 
 
+def test_rewind_points_in_steps_and_epochs_are_judged_in_the_order_of_training():
+    tickets = [one for k in (1, 3) for one in rows("ticket", [0.9] * 3, k)]
+    late = [replace(one, rewind="500it") for one in rows("ticket", [0.9] * 3)]
+    found = verdicts([*DENSE, *tickets, *late], step=lambda at: at.step(Recipe(), 390))
+    assert [one.rewind for one in found] == ["1ep", "500it", "3ep"]
+
+
 def test_a_margin_of_nothing_needs_no_number_of_seeds_or_images():
     said = power([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])], 0.0, 1000)
     assert "seeds are needed" not in said and "are needed for" not in said
