@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweep.errors import Interrupted
+from sweep.training.start import Start
 
 
 def epoch(program, number: int = 0, seed: int = 0):
@@ -50,8 +51,6 @@ def trained_in_pieces(program, start, folder: Path):
 
 
 def start_at(program, number: int = 0, mask=None, seed: int = 0):
-    from sweep.training.loop import Start
-
     return Start(program.network.initial(seed), number * program.steps, seed, mask)
 
 

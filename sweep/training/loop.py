@@ -7,13 +7,12 @@ first, then metrics, then the checkpoint; so what a checkpoint says is done is o
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -22,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from models import Weights
 from sweep import files
 from sweep.data.resident import Resident
 from sweep.errors import Diverged, Interrupted, Refused
@@ -33,25 +31,13 @@ from sweep.sharing import counted
 from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, rates_of
+from sweep.training.start import Start
 from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
 OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # percentiles of step times, each the mean over a call
 WAITING = 0.2  # share of an epoch spent waiting for images, from which a warning is printed
 RISING = 4  # epochs in a row with a higher training loss, after which a warning is printed
-
-
-@dataclass(frozen=True)
-class Start:
-    """The beginning of a training: weights, mask, seed, and the step of the schedule it starts at."""
-
-    weights: Weights
-    step: int
-    seed: int
-    mask: np.ndarray | None = None
-    last_rate: bool = False  # fine-tuning: the schedule's last rate throughout
-    data: str = ""  # fingerprint of the images (sweep.data.fingerprint)
-    memory: Mapping[str, np.ndarray] = field(default_factory=dict)  # vectors of the optimizer, such as momentum
 
 
 @dataclass(frozen=True)
@@ -314,7 +300,7 @@ class _Run:
     def save(self) -> None:
         self.watch.before_writing()
         attributes = {
-            "hash_of_start": fingerprint(self.start),
+            "hash_of_start": self.start.digest,
             "data": self.start.data,
             **{name: getattr(self, name) for name in _PROGRESS},
             **{f"validation_{name}": value for name, value in self.validation.items()},
@@ -325,7 +311,7 @@ class _Run:
     def resume(self, checkpoint: Path) -> None:
         """Load the state of a checkpoint; raise Refused if it belongs to another start or other images."""
         state, attributes = files.read_arrays(checkpoint)
-        if attributes.get("hash_of_start") != fingerprint(self.start):
+        if attributes.get("hash_of_start") != self.start.digest:
             raise Refused(f"{checkpoint}: begun from other weights or another mask; delete it to train this anew")
         before = attributes.get("data", self.start.data)  # earlier versions did not write it
         if before != self.start.data:
@@ -340,12 +326,3 @@ class _Run:
 
 
 _PROGRESS = ("epoch", "step", "seconds", "epoch_seconds", "wait_seconds", "stopped_early")
-
-
-def fingerprint(start: Start) -> str:
-    """Return a digest of everything a training starts from, so that no checkpoint of another start is continued."""
-    digest = hashlib.sha256(f"{start.step} {start.seed}{' last rate' if start.last_rate else ''}".encode())
-    for vector in (*start.weights, start.mask, *start.memory.values()):
-        if vector is not None:
-            digest.update(np.ascontiguousarray(vector).tobytes())
-    return digest.hexdigest()[:16]

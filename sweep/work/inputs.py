@@ -19,9 +19,9 @@ from sweep.graph.runs import Runs
 from sweep.graph.snapshot_file import adopted_weights, initial_weights, read_memory
 from sweep.graph.training import Task
 from sweep.pruning.masks import emptied
+from sweep.training.start import Start
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
-    from sweep.training.loop import Start
     from sweep.training.program import Program
 
 
@@ -44,8 +44,6 @@ class Inputs:
 
     def start(self) -> Start:
         """Return weights, mask and first step of the training."""
-        from sweep.training.loop import Start
-
         training, network, steps = self.training, self.program.network, self.program.steps
         origin, total = training.start, END.step(training.recipe, steps)
         begin = training.begin.step(training.recipe, steps)

@@ -10,6 +10,7 @@ from sweep.errors import Refused
 from sweep.experiment import Recipe, point
 from sweep.experiment.stage import stage
 from sweep.training import schedule
+from sweep.training.start import Start
 from tests.conftest import tiny
 from tests.trainings import assert_equal_bits, epoch, start_at, trained, trained_in_pieces
 
@@ -63,7 +64,6 @@ def test_devices_that_one_stage_alone_could_share_are_not_advised():
 @pytest.mark.tensorflow
 def test_stopped_after_any_step_a_training_through_stages_ends_with_the_same_bits(program, tmp_path, monkeypatch):
     from models import Network
-    from sweep.training.loop import Start
 
     seen, apply = [], Network.apply
 

@@ -15,6 +15,7 @@ from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
 from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import (
+from sweep.training.start import Start
     assert_equal_bits,
     assert_nothing_is_traced_later,
     epoch,
@@ -143,8 +144,6 @@ def test_from_any_step_inside_an_epoch_the_schedule_goes_on_as_it_would_have(pro
 
 
 def test_a_ticket_that_begins_inside_an_epoch_trains_the_rest_of_it(program, tmp_path):
-    from sweep.training.loop import Start
-
     run = program(smaller())
     begin = run.steps + 1
     outcome, weights = trained(run, Start(run.network.initial(5), begin, 0), tmp_path)
@@ -200,8 +199,6 @@ def test_a_schedule_restarted_at_zero_would_be_noticed(program, tmp_path):
 def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(program, tmp_path):
     run = program(smaller())
     snapshot = run.network.initial(5)
-    from sweep.training.loop import Start
-
     outcome, weights = trained(run, Start(snapshot, run.steps, 0), tmp_path)
     lines = store.read_metrics(tmp_path)
     assert outcome.epochs == 2 and [line["epoch"] for line in lines] == [2, 3]
@@ -213,8 +210,6 @@ def test_a_ticket_trains_from_its_rewind_epoch_to_the_end_with_no_momentum(progr
 
 
 def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_path):
-    from sweep.training.loop import Start
-
     run = program(smaller())
     trained(run, start_at(run), tmp_path / "dense")
     trained(run, Start(run.network.initial(5), run.steps, 0), tmp_path / "ticket")
@@ -225,8 +220,6 @@ def test_the_metrics_carry_the_learning_rate_of_the_dense_schedule(program, tmp_
 def test_another_seed_sees_another_order_and_ends_elsewhere(program, tmp_path):
     run = program(smaller())
     weights = run.network.initial(0)
-    from sweep.training.loop import Start
-
     ends = [trained(run, Start(weights, 0, seed), tmp_path / str(seed))[1].kernels for seed in (0, 1)]
     assert ends[0].tobytes() != ends[1].tobytes()
 
