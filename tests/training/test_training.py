@@ -13,9 +13,9 @@ from models import Weights
 from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
+from sweep.training.start import Start
 from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import (
-from sweep.training.start import Start
     assert_equal_bits,
     assert_nothing_is_traced_later,
     epoch,
