@@ -88,9 +88,12 @@ def evaluate(
         evaluation.write_predictions(predictions, found, names, images)
     drawn: list[Path] = []
     if figure:
-        from sweep.report.figures import confusion_figure, save
+        from sweep.report.charts import confusion as confusion_chart
+        from sweep.report.figures import save
 
-        drawn = save(confusion_figure(found.confusion(), names), figure.with_suffix(""))
+        side = max(200, min(900, 26 * len(names)))
+        chart = confusion_chart({said: described}).properties(width=side, height=side)
+        drawn = save(chart, figure.with_suffix(""))
     if json_:
         return print_json({"training": name, "on": where} | described)
     console.print(f"{said} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -57,7 +58,8 @@ def specifications(home: Home, rows: list[Row], step: Steps = None) -> tuple[dic
     Subtitles become text below the chart, where it can wrap on a phone.
     """
     found = figures.charts(home, rows, page=True, step=step)
-    found |= {"confusion": confusion(home), "learning": learning(home), "layers": layers(home)}
+    evaluated = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}
+    found |= {"confusion": confusion(evaluated), "learning": learning(home), "layers": layers(home)}
     if len({row.rewind for row in rows if row.kind == "ticket" and row.measured}) < 2:  # the curves show the same
         found |= {"heatmap": None, "differences": None}
     drawn = {IDS.get(name, name): _on_page(chart) for name, chart in found.items() if chart is not None}
@@ -120,9 +122,8 @@ def learning(home: Home) -> Any:
     )
 
 
-def confusion(home: Home) -> Any:
-    """Return the confusion matrix of one selected training; None if there is none, or above CLASSES classes."""
-    found = {task: one for task, one in evaluations(home).items() if len(one["per_class"]) <= CLASSES}
+def confusion(found: Mapping[str, dict[str, Any]]) -> Any:
+    """Return the confusion matrix of one selected training of `found`, evaluations by name; None if there is none."""
     if not found:
         return None
     points = [
@@ -142,7 +143,8 @@ def confusion(home: Home) -> Any:
     )  # fmt: skip
     squares = base.mark_rect().encode(color=alt.Color("share:Q", title="share of the class").scale(scheme="blues"))
     dark = alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black"))
-    layered = alt.layer(squares, base.mark_text(fontSize=9).encode(text="images:Q", color=dark))
+    counts = [base.mark_text(fontSize=9).encode(text="images:Q", color=dark)] if len(order) <= CLASSES else []
+    layered = alt.layer(squares, *counts)
     chart = layered.transform_filter("datum.training == evaluated").add_params(choice)
     return chart.properties(width=520, height=20 * len(order))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-import numpy as np
 import vl_convert
 
 from sweep.experiment.point import Steps
@@ -62,26 +60,6 @@ def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
             y2=alt.value(300),
         )
         .properties(width=520, height=300, title=title)
-    )
-
-
-def confusion_figure(counts: np.ndarray, names: Sequence[str]) -> Any:
-    """Return the confusion matrix as a chart: for each class, the share of its images with every answer."""
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    cells = [
-        {"class": name, "answer": other, "share": float(shares[i, j]), "images": int(counts[i, j])}
-        for i, name in enumerate(names) for j, other in enumerate(names)
-    ]  # fmt: skip
-    side = max(200, min(900, 26 * len(names)))
-    return (
-        alt.Chart(alt.Data(values=cells))
-        .mark_rect()
-        .encode(
-            x=alt.X("answer:N", sort=list(names)),
-            y=alt.Y("class:N", sort=list(names)),
-            color=alt.Color("share:Q", title="share of the class").scale(scheme="blues", domain=[0, 1]),
-        )
-        .properties(width=side, height=side, title="Confusion matrix")
     )
 
 

@@ -16,6 +16,7 @@ from sweep.experiment import Cluster, Prune
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
+from sweep.graph.results import evaluations
 from sweep.report import charts, write_report
 from sweep.report.findings import findings
 from sweep.report.glossary import GLOSSARY
@@ -251,10 +252,10 @@ def test_the_words_of_the_page_are_those_of_the_documentation(browser, swept):
 
 
 def test_answers_that_were_recorded_are_shown_by_class(swept):
-    assert charts.confusion(swept) is None
+    assert charts.confusion(evaluations(swept)) is None
     path = swept.folder_of("dense-seed0") / "evaluation.json"
     store.write_json(path, {"per_class": {"cat": 0.75, "dog": None}, "confusion": [[3, 1], [0, 0]]})
-    squares = charts.confusion(swept).to_dict()["data"]["values"]
+    squares = charts.confusion(evaluations(swept)).to_dict()["data"]["values"]
     assert [(one["class"], one["answer"], one["images"]) for one in squares] == [
         ("cat (75%)", "cat", 3), ("cat (75%)", "dog", 1), ("dog (–)", "cat", 0), ("dog (–)", "dog", 0),
     ]  # fmt: skip
