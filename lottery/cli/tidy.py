@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.filesize import pick_unit_and_suffix
+from rich.filesize import decimal
 from rich.table import Table
 
 from lottery.cli.find import RESULTS, ExperimentName, Json, Override, Results, print_json, read_home
@@ -79,11 +79,11 @@ def tidy(
     else:
         table = Table("left over", "why", "size")
         for one in found:
-            table.add_row(one.name, one.why, _size(one.bytes))
+            table.add_row(one.name, one.why, decimal(one.bytes))
         if found:
             progress.show(table)
         what = "from a run since replaced" if replaced else "unreferenced: no experiment asks for them"
-        said = f"{len(found)} {what}, {_size(sum(one.bytes for one in found))}"
+        said = f"{len(found)} {what}, {decimal(sum(one.bytes for one in found))}"
         again = "lottery tidy --replaced --delete" if replaced else "lottery tidy --delete"
         console.print(said + ("" if delete or not found else f"; {again} deletes them"))
     if delete:
@@ -157,13 +157,3 @@ def _under_way(path: Path) -> bool:
 
 def _bytes(path: Path) -> int:
     return sum(one.stat().st_size for one in [path, *path.rglob("*")] if one.is_file())
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes with a unit.
-
-    >>> _size(512), _size(1_300_000)
-    ('512 B', '1.3 MB')
-    """
-    unit, name = pick_unit_and_suffix(count, ["B", "kB", "MB", "GB", "TB"], 1000)
-    return f"{count} {name}" if unit == 1 else f"{count / unit:.1f} {name}"
