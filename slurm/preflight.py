@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Literal
 
 from slurm import arrays, launch, limits, packing, queue, reading, sbatch
-from sweep import files
 from sweep.data import place_of
 from sweep.data.fingerprint import fingerprint
 from sweep.data.folder import left_out
@@ -168,7 +167,7 @@ def _weights(home: Home) -> Found:
 def _data(home: Home) -> Found:
     """Check that the images can be read, and are those of finished dense runs."""
     data, dataset = home.experiment.data, fitting(home.experiment)
-    found = [files.read_json_if_there(home.folder(one) / "result.json") for one in home.graph.dense]
+    found = map(home.result, home.graph.dense)
     print_, before = fingerprint(dataset, data), {result.get("fingerprint") for result in found if result}
     said = f"{len(dataset.train)} training, {len(dataset.validation)} validation, {len(dataset.test)} test images"
     if before and print_ not in before:

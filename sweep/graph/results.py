@@ -6,7 +6,6 @@ import csv
 import io
 import math
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from sweep import files
@@ -162,32 +161,26 @@ def _row(home: Home, training: Task, runs: Runs) -> Row:
         out |= {name: result[name] for name in names if result.get(name) is not None}
         out |= {f"test_{name}": result["test"][name] for name in ("top1", "top5", "loss")}
         out["validation_top1"] = result["validation"].get("top1")
-        kept, total = result.get("kept"), result.get("prunable")
-        if kept is not None and total is not None and not (0 <= kept <= total and _near(result, kept / total)):
-            raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, a density of "
-                          f"{result.get('density')}; delete the folder to train it again")  # fmt: skip
         if (result.get("epochs") or 0) < 0:
             raise Refused(f"{folder / 'result.json'}: {result['epochs']} epochs, expected 0 or more; delete the folder "
                           "to train it again")  # fmt: skip
-        # on a network with other classes, a mask does not prune the classifier
-        if training.mask and kept is not None and total is not None and not training.transferred:
-            # a uniform mask rounds in every kernel, so the total alone does not give its count
-            right = right_count(training.mask, [total]) if training.mask.method.allocation != "uniform" else None
-            if right not in (None, kept):
-                raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
-                              f"{training.mask.level}; delete the folder to train it again")  # fmt: skip
+        kept, total = result.get("kept"), result.get("prunable")
+        if kept is not None and total is not None:
+            density = result.get("density", kept / total)
+            if not (0 <= kept <= total and abs(density - kept / total) < 1e-6):
+                raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, a density of "
+                              f"{density}; delete the folder to train it again")  # fmt: skip
+            # on a network with other classes, a mask does not prune the classifier; a uniform mask rounds in every
+            # kernel, so the total alone does not give its count
+            if training.mask and not training.transferred and training.mask.method.allocation != "uniform":
+                right = right_count(training.mask, [total])
+                if right not in (None, kept):
+                    raise Refused(f"{folder / 'result.json'}: {kept} of {total} weights kept, expected {right} at "
+                                  f"{training.mask.level}; delete the folder to train it again")  # fmt: skip
     kind = training.kind
     if kind == "fresh" and "fresh" not in home.experiment.prune.controls:  # at point 0 both are the same training
         kind = "fresh_short"
     return Row(training.name, kind, training.origin, str(training.rewound), **out)
-
-
-def _near(result: dict[str, Any], density: float) -> bool:
-    return abs(result.get("density", density) - density) < 1e-6
-
-
-def write_csv(rows: list[Row], path: Path) -> None:
-    files.write_text(path, in_csv(rows))
 
 
 def in_csv(rows: list[Row]) -> str:
@@ -195,8 +188,7 @@ def in_csv(rows: list[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [f.name for f in fields(Row)], lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({name: repr(v) if isinstance(v, float) else _inert(v) for name, v in asdict(row).items()})
+    writer.writerows({name: _inert(value) for name, value in asdict(row).items()} for row in rows)
     return text.getvalue()
 
 

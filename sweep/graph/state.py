@@ -123,7 +123,7 @@ def predicted_seconds(home: Home, devices: int = 0) -> dict[str, float] | None:
 
 
 def _dense_results(home: Home) -> list[dict[str, Any]]:
-    return [result for one in home.graph.dense if (result := home.result(one))]
+    return [*filter(None, map(home.result, home.graph.dense))]
 
 
 def _dense_devices(home: Home) -> int:

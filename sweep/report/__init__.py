@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sweep import files
 from sweep.graph.home import Home
-from sweep.graph.results import write_csv
+from sweep.graph.results import in_csv
 from sweep.report.findings import Findings, findings
 from sweep.report.kept import kept, write_kept
 from sweep.report.tables import latex
@@ -29,7 +29,7 @@ def write_findings(home: Home, found: Findings, folder: Path | None = None) -> l
     folder = folder or home.report
     folder.mkdir(parents=True, exist_ok=True)
     table, paper = folder / "results.csv", folder / "results.tex"
-    write_csv(found.rows, table)
+    files.write_text(table, in_csv(found.rows))
     files.write_text(paper, latex(found.verdicts, f"{home.experiment.name}. {rule(found.margin)}"))
     out = [table, paper, *write_kept(kept(home), folder)]
     with debug_mode(False):  # Altair checks nothing while charts are put together: it takes longer than to draw them

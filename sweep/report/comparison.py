@@ -17,7 +17,7 @@ from sweep import files
 from sweep.errors import Refused
 from sweep.experiment.fields import Section, plain
 from sweep.experiment.point import in_order
-from sweep.graph.home import RESULT, Home
+from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
 from sweep.graph.training import Task
 from sweep.report.intervals import accuracies, asked, density_of, estimate, grouped, minus
@@ -86,14 +86,14 @@ def _density(rows: Sequence[Row]) -> float:
 
 def side_of_training(home: Home, training: Task) -> Side:
     """Return one training as a side of a comparison; raise Refused if it is not done."""
-    path = home.folder(training) / "result.json"
-    if not path.exists():
+    result = home.result(training)
+    if not result:
         raise Refused(f"{training.slug}: is not done, so there is nothing to compare; lottery sweep trains it")
     settings = _settings(training.model, "model.") | _settings(training.data, "data.")
     settings |= _settings(training.recipe, "recipe.") | {"kind": training.kind, "rewind": str(training.rewound)}
     settings |= {"seed": str(training.origin), "mask": training.mask.slug if training.mask else "none"}
-    top1 = files.read_json(path, RESULT)["test"]["top1"]
-    return Side(training.slug, settings, {Key("training", "", 1.0, "0"): {training.origin: top1}})
+    found = {Key("training", "", 1.0, "0"): {training.origin: result["test"]["top1"]}}
+    return Side(training.slug, settings, found)
 
 
 def compare(sides: Sequence[Side]) -> Comparison:

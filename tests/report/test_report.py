@@ -15,7 +15,7 @@ from sweep import files as store
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from sweep.graph.mask_file import make_mask
-from sweep.graph.results import Row, collect, results_of, write_csv
+from sweep.graph.results import Row, collect, in_csv, results_of
 from sweep.pruning.cost import macs_remaining, stored_bytes
 from sweep.report import page, write_report
 from sweep.report.bundle import bundle
@@ -154,14 +154,16 @@ def test_every_seed_has_rows_of_its_own(tmp_path):
 
 
 def test_the_columns_are_pinned_and_none_is_a_time(unfinished, tmp_path):
-    write_csv(collect(unfinished), tmp_path / "results.csv")
+    store.write_text(tmp_path / "results.csv", in_csv(collect(unfinished)))
     assert (tmp_path / "results.csv").read_text().splitlines()[0].split(",") == COLUMNS
 
 
 @pytest.mark.parametrize("recorded", sorted(ROOT.glob("results/reference/*/*/report/results.csv")), ids=str)
 def test_what_earlier_versions_recorded_comes_out_the_same_to_the_byte_with_columns_added(recorded, tmp_path):
     root = recorded.parents[1]
-    write_csv(collect(Home(root, experiment_file.load(root / "experiment.yaml"))), tmp_path / "results.csv")
+    store.write_text(
+        tmp_path / "results.csv", in_csv(collect(Home(root, experiment_file.load(root / "experiment.yaml"))))
+    )
     before, now = (path.read_text().splitlines() for path in (recorded, tmp_path / "results.csv"))
     assert len(before) == len(now) and all(new.startswith(old) for old, new in zip(before, now, strict=True))
 
@@ -183,7 +185,7 @@ def test_a_finished_ticket_says_what_it_costs_where_its_mask_is_there(home):
 
 def test_numbers_are_written_with_every_digit_and_what_is_missing_is_empty(tmp_path):
     measured = Row("", "ticket", 0, "0", 0.5, kept=7, test_top1=0.1 + 0.2)
-    write_csv([measured, Row("ticket", 0, 2, 0.9)], tmp_path / "results.csv")
+    store.write_text(tmp_path / "results.csv", in_csv([measured, Row("ticket", 0, 2, 0.9)]))
     done, waiting = rows_of(tmp_path / "results.csv")
     assert (done["test_top1"], done["kept"], done["quantile"]) == ("0.30000000000000004", "7", "0.5")
     assert (waiting["test_top1"], waiting["kept"], waiting["state"]) == ("", "", "waiting")
@@ -254,13 +256,13 @@ def test_cost_is_told_in_gpu_hours_or_core_hours(home, one, said):
 
 def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
     table = unfinished.report / "results.csv"
-    write_csv(collect(unfinished), table)
+    store.write_text(table, in_csv(collect(unfinished)))
     before = table.read_bytes()
     synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.7, **DONE, seconds=99.0, hardware="GPU", devices=4)
-    write_csv(collect(unfinished), table)
+    store.write_text(table, in_csv(collect(unfinished)))
     assert table.read_bytes() == before
     synthetic.finish(unfinished, "ticket-q0.5-k0-seed0", 0.71, **DONE)
-    write_csv(collect(unfinished), table)
+    store.write_text(table, in_csv(collect(unfinished)))
     assert table.read_bytes() != before
 
 
