@@ -100,11 +100,8 @@ def _said(found: Found) -> str:
     shares = sorted((count / size, name, count, size) for (name, count), size in zip(left.items(), sizes, strict=True))
     least = ", ".join(f"{name} {count} of {size}" for _, name, count, size in shares[:LEAST])
     empty = sum(count == 0 for _, _, count, _ in shares)
-    return (
-        line
-        + (f"; WARNING: {empty} layer{'s' if empty > 1 else ''} fully pruned" if empty else "")
-        + f"; least: {least}"
-    )
+    warning = f"; WARNING: {empty} layer{'s' if empty > 1 else ''} fully pruned" if empty else ""
+    return f"{line}{warning}; least: {least}"
 
 
 def _compare(home: Home, as_json: bool) -> None:

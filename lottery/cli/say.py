@@ -68,9 +68,5 @@ def method(home: Home) -> str:
             "straight line between where they end."
         )
     steps.append(f"Report{': test accuracy at the last epoch against remaining weights' if marks else ''}.")
-    return "\n".join(
-        [
-            f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing",
-            *(f"{number}. {step}" for number, step in enumerate(steps, 1)),
-        ]
-    )
+    head = f"{experiment.name}: {len(home.graph)} trainings, {len(missing(home))} of them missing"
+    return "\n".join([head, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])

@@ -68,11 +68,8 @@ def render_status(found: Status) -> str:
     for state, epoch in [*trained, *((state, "") for state in found.standing.jobs)]:
         accuracy = f"{state.top1:.2%}" if state.top1 is not None else ""
         notes = [state.note] if state.note else []
-        notes += (
-            [f"{duration(state.seconds_left)} left"]
-            if state.seconds_left is not None and state.state == "running"
-            else []
-        )
+        if state.state == "running" and state.seconds_left is not None:
+            notes.append(f"{duration(state.seconds_left)} left")
         notes += [f"begun {state.starts} times"] if state.starts > 1 else []
         table.add_row("\n  ".join([state.task, *(["; ".join(notes)] if notes else [])]), state.state, epoch, accuracy)
     return rendered(table, _in_a_line(found)).removesuffix("\n")

@@ -38,11 +38,7 @@ class Timing:
     variant: str  # masked, unmasked, or the field that is changed
     first_seconds: float | None = None  # time until the first step is done, with tracing and compiling
     step_ms: float | None = None  # median
-    quartiles: tuple[float, float, float] = (
-        1.0,
-        1.0,
-        1.0,
-    )  # of its step time ÷ that of the first variant in the same round
+    quartiles: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of step time ÷ that of the first variant, round by round
     images_per_second: float | None = None
     epoch_seconds: float | None = None  # time of an epoch of `usual_images` images
     utilisation: float | None = None  # percent of the time the GPU was busy

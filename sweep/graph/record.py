@@ -128,11 +128,5 @@ def _anywhere(experiment: Experiment) -> Experiment:
     data, source = (replace(one, path="", cache="") for one in (experiment.data, experiment.transfer.data))
     cluster = replace(experiment.cluster, partition="", account="", qos="", options=(), setup=(), container="")
     model, transfer = replace(experiment.model, weights=""), replace(experiment.transfer, data=source)
-    return replace(
-        experiment,
-        model=model,
-        data=data,
-        transfer=transfer,
-        cluster=cluster,
-        track=replace(experiment.track, entity=""),
-    )
+    track = replace(experiment.track, entity="")
+    return replace(experiment, model=model, data=data, transfer=transfer, cluster=cluster, track=track)

@@ -73,9 +73,7 @@ class Start:
     seed: int | None = None
     of: Training | None = None
     at: Point = END
-    keeps: Literal["", "signs", "magnitudes"] = (
-        ""  # what kernels keep; the other part of each number is from another initialization
-    )
+    keeps: Literal["", "signs", "magnitudes"] = ""  # of kernels; the other part is from another initialization
     other: int | None = None  # seed of the other initialization
     given: str = ""  # digest of the file that model.weights names; empty: a random initialization
 

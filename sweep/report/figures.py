@@ -9,7 +9,7 @@ import altair as alt
 import vl_convert
 
 from sweep.experiment.point import Steps
-from sweep.files import replacing
+from sweep.files import write_bytes
 from sweep.graph.home import Home
 from sweep.graph.results import Row
 from sweep.report import rewinding
@@ -71,6 +71,5 @@ def save(chart: Any, stem: Path) -> list[Path]:
     )
     out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # names may contain dots
     for path, content in zip(out, (vl_convert.svg_to_png(svg, ppi=144), svg.encode()), strict=True):
-        with replacing(path) as beside:
-            beside.write_bytes(content)
+        write_bytes(path, content)
     return out
