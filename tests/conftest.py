@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +27,8 @@ from tests.commands import lottery
 from tests.networks import one_convolution
 
 gc.set_threshold(50_000)  # as lottery.__main__ sets it
-settings.register_profile("no clock", deadline=None)  # a loaded machine fails no test
+# a loaded machine fails no test, and a run is repeatable
+settings.register_profile("no clock", deadline=None, derandomize=True, database=None)
 settings.load_profile("no clock")
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
 TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly
@@ -179,7 +181,11 @@ def started_cluster() -> Iterator[slurm_cluster.Cluster]:
     need(slurm_cluster.missing_programs(), "a real SLURM")
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a time-out of CI must not leave daemons behind
     try:
-        with slurm_cluster.Cluster() as cluster:
+        with ExitStack() as stack:
+            try:
+                cluster = stack.enter_context(slurm_cluster.Cluster())
+            except slurm_cluster.CannotStart:  # another program may have taken a port in the meantime
+                cluster = stack.enter_context(slurm_cluster.Cluster())
             yield cluster
     except slurm_cluster.CannotStart as error:
         without(f"a real SLURM cannot start here: {error}")

@@ -111,8 +111,12 @@ class Cluster:
 
     def clear(self) -> None:
         """Cancel everything, and wait until it is gone."""
-        self.run("scancel", f"--user={getpass.getuser()}")
-        until(lambda: not self.queue(), 60)
+
+        def empty() -> bool:
+            self.run("scancel", f"--user={getpass.getuser()}")  # again: a supervisor may just have submitted one
+            return not self.queue()
+
+        until(empty, 60)
 
     def set(self, **settings: str) -> None:
         """Change lines of slurm.conf; the controller starts anew with them."""
@@ -364,7 +368,7 @@ def _kill(pid: int, how: signal.Signals) -> None:
 def _free_ports(span: int = 130) -> int:
     """The first of a block of free ports, below those the kernel gives out; test processes side by side look apart."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for base in range(17100 + 2000 * worker, 32000, 200):
+    for base in range(17100 + 600 * (worker % 24), 32000, 200):
         sockets = []
         try:
             for port in (*range(base, base + 3), *range(base + 100, base + span)):

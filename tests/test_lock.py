@@ -113,8 +113,23 @@ def test_of_six_that_wait_for_a_dead_holder_on_a_slow_file_system_one_at_a_time_
     assert not list(told.iterdir()), "two were inside"
 
 
+class Paused:
+    """A clock that stands still while its process does: a machine may stop both processes, but not their beat."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.now += seconds
+
+
 def stay(path: Path, told: Path, seconds: float) -> None:
     without_flock(stale_seconds=1.5)
+    lock.time = Paused()
     with lock.alone(path):
         with open(told, "a") as f:
             f.write("in\n")

@@ -77,7 +77,7 @@ def whole(unfinished):
 @pytest.mark.slow
 def test_whatever_is_damaged_every_look_ends_with_one_line_or_none(whole, lottery, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    files = [path for path in whole.pool.rglob("*") if path.suffix in (".json", ".jsonl", ".yaml")]
+    files = [path for path in sorted(whole.pool.rglob("*")) if path.suffix in (".json", ".jsonl", ".yaml")]
     assert {path.name for path in files} >= {
         "result.json", "failure.json", "skipped.json", "claim.json", "metrics.jsonl", "jobs.jsonl", "experiment.yaml",
     }  # fmt: skip

@@ -30,7 +30,7 @@ def owned_by(folder: Path, process: subprocess.Popen[bytes], **other: str) -> No
 
 @pytest.fixture
 def other():
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "600"]) as process:
         yield process
         process.kill()
 
@@ -152,7 +152,7 @@ def test_without_a_limit_a_person_may_start_as_often_as_they_like(tmp_path):
 def test_a_claim_knows_whether_its_process_works(tmp_path):
     mine = claim.take(tmp_path)
     assert claim.works(tmp_path, mine) is True
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     theirs = replace(mine, pid=process.pid, born=claim._born(process.pid))
     assert claim.works(tmp_path, theirs) is True
     process.kill()

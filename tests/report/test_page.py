@@ -102,7 +102,10 @@ def browser(tmp_path_factory):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     try:
-        made = webdriver.Chrome(options=options, service=Service(str(driver)))
+        try:
+            made = webdriver.Chrome(options=options, service=Service(str(driver)))
+        except WebDriverException:  # a first start may take longer than the driver waits
+            made = webdriver.Chrome(options=options, service=Service(str(driver)))
     except WebDriverException as error:
         without(f"a real browser cannot start here: {error.msg}")
     yield made

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from slurm import jobs
+from slurm import jobs, queue
 from slurm.cancel import cancel
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
@@ -48,7 +48,7 @@ def test_what_another_experiment_wants_is_left_alone_and_named(slurm, asleep):
     until(lambda: in_state(x, "running") == {"dense-seed0", "dense-seed1"})
     said = lottery("cancel", y.root).stdout
     assert "left alone, because x wants them too: dense-seed0, ticket-q0.5-k0-seed0" in said, said
-    until(lambda: not [job for job in jobs.own(home_of(y.root)) if any(n.startswith(job.id) for n in slurm.queue())])
+    until(lambda: not [job for job in jobs.own(home_of(y.root)) if job.id in map(queue.parent_of, slurm.queue())])
     assert in_state(x, "running") == {"dense-seed0", "dense-seed1"} and not in_state(x, "lost")
     said = lottery("cancel", y.root, "--all").stdout
     assert "cancelled: dense-seed0, ticket-q0.5-k0-seed0" in said, said

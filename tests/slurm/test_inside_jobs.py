@@ -16,7 +16,7 @@ import pytest
 from slurm import jobs
 from tests import synthetic
 from tests.commands import csv_of, home_of, lottery, status_of
-from tests.sleeping_sweep import SMALL, evenly, ran, sleeping_sweep, submit
+from tests.sleeping_sweep import SMALL, evenly, ran, sleep_for, sleeping_sweep, submit
 from tests.slurm_cluster import until
 
 ROOT = Path(__file__).parents[2]
@@ -122,8 +122,11 @@ def test_160_cells_in_20_elements_start_up_20_times_and_each_is_trained_once(slu
 def test_an_element_that_is_killed_goes_on_with_the_rest(slurm, tmp_path):
     cluster = dataclasses.replace(SMALL, trainings_per_task=4)
     file, home = sleeping_sweep(tmp_path, 0.5, cluster, quantiles=evenly(4), rewind=synthetic.points(0))
+    names = synthetic.tickets(home)
+    sleep_for(home, 1000.0, names[2])  # it is in the middle of this one, however slow the machine is
     submit(file, home)
-    until(lambda: len(ran(home)) >= 2, 60)
+    until(lambda: all((home.folder_of(name) / "result.json").exists() for name in names[:2]), 60)
+    sleep_for(home, 0.1, names[2])  # from its next start on
     words, lines = ("sleeping_job.py", "train", str(home.root)), psutil.process_iter(["cmdline"])
     commands = {process: " ".join(process.info["cmdline"] or ()) for process in lines}
     (work,) = [one for one, line in commands.items() if all(word in line for word in words) and "supervise" not in line]

@@ -15,7 +15,7 @@ from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
 from tests import synthetic
-from tests.commands import lottery, status_of
+from tests.commands import home_of, lottery, status_of
 from tests.conftest import tiny
 from tests.sleeping_sweep import SMALL, evenly, ran, sleep_for, sleeping_sweep, submit
 from tests.slurm_cluster import until
@@ -223,7 +223,8 @@ def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm,
     (job,) = [line.split()[1].rstrip(":") for line in said.splitlines() if "cells" in line and line.startswith("job")]
     limit = ("squeue", "--noheader", "--jobs", job, "--format=%l")
     assert set(slurm.run(*limit).split()) == {"30:00"}, "the partition's"
-    until(lambda: set(slurm.run(*limit).split()) == {"11:00"}, 300)
+    home = home_of(tmp_path / "results" / "tiny")
+    until(lambda: set(slurm.run(*limit).split()) == {f"{arrays.predicted_limit(home)}:00"}, 300)
 
 
 # ---- a cluster that does not answer

@@ -232,7 +232,7 @@ def test_every_trial_is_an_element_of_a_job_array_and_submitted_once(slurm, tmp_
 
 @pytest.mark.tensorflow
 def test_two_processes_share_a_search_and_one_that_was_stopped_is_gone_on_with(tmp_path):
-    words = [*written(tmp_path, BAYES | {"run_cap": 2}), "recipe.epochs=8"]
+    words = [*written(tmp_path, BAYES | {"run_cap": 2}), "recipe.epochs=30"]
     with started(*words) as process:
         until(lambda: [*(tmp_path / "results").glob("trainings/dense-*/checkpoint.h5")], 300)
         process.send_signal(signal.SIGHUP)  # a terminal is closed
@@ -243,7 +243,7 @@ def test_two_processes_share_a_search_and_one_that_was_stopped_is_gone_on_with(t
     found = told(words)
     assert [one["state"] for one in found] == ["done", "done"]
     for one in found:
-        assert [line["epoch"] for line in store.read_metrics(dense_of(one))] == list(range(1, 9))
+        assert [line["epoch"] for line in store.read_metrics(dense_of(one))] == list(range(1, 31))
 
 
 def test_what_an_earlier_version_left_to_a_server_is_shown(tmp_path):

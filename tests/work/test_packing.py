@@ -27,8 +27,9 @@ def test_side_by_side_results_are_the_same_to_the_bit_and_say_so_also_where_a_wo
     lottery("masks", tiny_file, "--results", trained)
     tickets = [path.parent.name for path in trainings(undisturbed, "ticket-*/result.json")]
     words = ("train", tiny_file, *tickets, "--per-gpu", 2, "--restarts", 3, "--results", trained)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{tmp_path.name}")
-    with counted([f"GPU-{tmp_path.name}"]), started(*words) as process:  # beside a training of another sweep
+    gpu = f"GPU-{os.getpid()}-{tmp_path.name}"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
+    with counted([gpu]), started(*words) as process:  # beside a training of another sweep
         until(lambda: len(workers_of(process.pid)) == 2 and trainings(trained, "ticket-*/claim.json"), 60)
         os.kill(workers_of(process.pid)[0], signal.SIGKILL)
         output, _ = process.communicate(timeout=600)

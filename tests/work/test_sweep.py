@@ -181,10 +181,13 @@ def test_a_sweep_whose_training_was_begun_elsewhere_ends_and_calls_nothing_faile
 def test_a_worker_that_dies_while_it_waits_costs_nothing(tiny_file, tmp_path):
     words = ("sweep", tiny_file, "prune.rewind=[0]", "--jobs", 2, "--results", tmp_path)
     with started(*words) as process:
-        until(lambda: trainings(tmp_path, "dense-*/metrics.jsonl"), 120)
+        until(lambda: trainings(tmp_path, "dense-*/claim.json"), 120)
         (claim,) = trainings(tmp_path, "dense-*/claim.json")
-        (waiting,) = set(workers_of(process.pid)) - {json.loads(claim.read_text())["pid"]}
+        busy = json.loads(claim.read_text())["pid"]
+        os.kill(busy, signal.SIGSTOP)  # else the other could have a ticket by now
+        (waiting,) = set(workers_of(process.pid)) - {busy}
         os.kill(waiting, signal.SIGKILL)
+        os.kill(busy, signal.SIGCONT)
         said, _ = process.communicate(timeout=600)
     assert process.returncode == 0 and len(trainings(tmp_path, "ticket-*/result.json")) == 2, said
 

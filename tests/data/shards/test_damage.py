@@ -260,7 +260,7 @@ def unreadable(path: Path, chance: random.Random) -> None:
 
 def swapped(path: Path, chance: random.Random) -> None:
     """With another file of its kind, or with that of the other split."""
-    other = chance.choice([one for one in path.parent.glob(f"*{path.suffix}") if one != path])
+    other = chance.choice([one for one in sorted(path.parent.glob(f"*{path.suffix}")) if one != path])
     content = path.read_bytes()
     path.write_bytes(other.read_bytes())
     other.write_bytes(content)
