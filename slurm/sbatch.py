@@ -232,24 +232,35 @@ def _job(
     numbers: Sequence[int] = range(len(elements))
     if elements and part in OTHERS:
         numbers, log = [int(element[0]) for element in elements], log.replace(".out", "-%a.out")
+    more = dict(_option(option) for option in cluster.options)
+    gpu = ":".join(filter(None, ("gpu", cluster.gpu_type, str(gpus)))) if gpus else ""
+    gres = ",".join(filter(None, (gpu, more.pop("gres", ""))))
+    partition = cluster.partition if gpus else cluster.cpu_partition or cluster.partition
     options = {
         "job-name": f"{experiment.name}-{part}",
-        **{name: value for name in ("partition", "account", "qos") if (value := getattr(cluster, name))},
+        **({"partition": partition} if partition else {}),
+        **{name: value for name in ("account", "qos") if (value := getattr(cluster, name))},
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(cluster.cpus_per_gpu * max(gpus, 1)),
-        **({"gres": f"gpu:{gpus}", "mem": _times(cluster.memory_per_gpu, gpus)} if gpus else {}),
+        **({"gres": gres} if gres else {}),
+        **({"mem": _times(cluster.memory_per_gpu, gpus)} if gpus else {}),
         **({"time": limit} if limit else {}),
         **({"array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "")} if elements else {}),
         "signal": f"B:USR1@{cluster.warning_seconds}",
         "requeue": "",
         "open-mode": "append",  # else a requeued task truncates its log
         "output": f"{str(logs).replace('%', '%%')}/{log}",
-        **{name.removeprefix("--"): value for name, _, value in
-           (shlex.split(option)[0].partition("=") for option in cluster.options)},
-    }  # fmt: skip
+        **more,
+    }
     return Job(name or part, part, waits, options, cluster.setup, command, logs / log, tuple(map(tuple, elements)),
                at_a_time)  # fmt: skip
+
+
+def _option(text: str) -> tuple[str, str]:
+    """Return the name and value of an option as cluster.options writes it."""
+    name, _, value = shlex.split(text)[0].partition("=")
+    return name.removeprefix("--"), value
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:

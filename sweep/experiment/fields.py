@@ -219,11 +219,13 @@ class Cluster(Section):
     """What is requested from a SLURM cluster."""
 
     partition: Site = given("", "partition of SLURM; empty: the site's default")
+    cpu_partition: Site = given("", "partition of jobs without a GPU (masks, report, shards); empty: the same one")
     account: Site = given("", "account of SLURM; empty: the user's default")
     qos: Site = given("", "quality of service of SLURM; empty: the site's default")
     nodes: Whole = given(20, "nodes used at a time; with gpus_per_node, the number of trainings at a time", ge=1)
     gpus_per_node: Whole = given(4, "GPUs per node; a dense run uses as many of them as can share a batch", ge=1)
     gpus_per_cell: Whole = given(1, "GPUs per ticket or control; more than 1: MirroredStrategy", ge=1)
+    gpu_type: Site = given("", "type of the GPUs, if --gres names it, such as a100; empty: any")
     trainings_per_task: Count = given(1, "trainings per array element, which starts up once; auto: as measured")
     trainings_per_gpu: Count = given(1, "how many of these share a GPU (MPS); auto: as lottery bench packing measured")
     cpus_per_gpu: Whole = given(8, "CPU cores asked for with every GPU", ge=1)

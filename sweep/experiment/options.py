@@ -8,12 +8,16 @@ from typing import Annotated
 
 from sweep.experiment.forms import Form, Mistake
 
+_GPUS = "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead"
 REFUSED = {  # option: what to write instead
     "partition": "cluster.partition instead",
     "account": "cluster.account instead",
     "qos": "cluster.qos instead",
     "time": "cluster.time_limit and cluster.dense_time_limit instead",
     "mem": "cluster.memory_per_gpu instead",
+    "gpus": _GPUS,
+    "gpus-per-node": _GPUS,
+    "gpus-per-task": _GPUS,
     "cpus-per-task": "cluster.cpus_per_gpu instead",
     "signal": "cluster.warning_seconds instead",
     "array": "cluster.array_parallelism: the elements of an array are its trainings instead",
@@ -38,6 +42,7 @@ REFUSED = {  # option: what to write instead
     "version": "nothing: jobs are submitted",
 }
 _WRITTEN, _RIGHT = r"^--([a-z][a-z-]*)(=[^\x00-\x1f\x7f]+)?$", "--name or --name=value, as in --constraint=a100"
+_OF_GPUS = "^--gres=(.*,)?(gres/)?gpu(:|,|$)"
 
 
 def option(text: str) -> str:
@@ -58,10 +63,12 @@ def option(text: str) -> str:
         raise Mistake(text, f"{_RIGHT}, with quotes around a value that has spaces")
     # sbatch accepts abbreviated names
     meant = found[1] if found[1] in REFUSED else next((full for full in REFUSED if full.startswith(found[1])), "")
+    if found[1] == "gres" and re.search(_OF_GPUS, text):  # others, such as local disks, are asked for beside the GPUs
+        raise Mistake(text, f"{_GPUS} (--gres)")
     if meant:
         raise Mistake(text, f"{REFUSED[meant]} (--{meant})")
     return text
 
 
-_JSON = {"pattern": _WRITTEN, "not": {"pattern": f"^--({'|'.join(REFUSED)})(=|$)"}}
+_JSON = {"pattern": _WRITTEN, "not": {"pattern": f"^--({'|'.join(REFUSED)})(=|$)|{_OF_GPUS}"}}
 Option = Annotated[str, Form(None, _RIGHT, _JSON, check=option, strict=True)]

@@ -439,6 +439,9 @@ CHAIN = {
     "--t=5": "cluster.time_limit and cluster.dense_time_limit instead",
     "--mem=5G": "cluster.memory_per_gpu instead",
     "--cpus-per-task=5": "cluster.cpus_per_gpu instead",
+    "--gres=gpu:a100:1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
+    "--gres=gres/gpu:1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
+    "--gpus-per-node=1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
     "--clusters=other": "nothing: jobs are submitted to the cluster of this machine",
     "--version": "nothing: jobs are submitted",
 }
@@ -451,9 +454,9 @@ def test_an_option_that_the_chain_of_jobs_rests_on_is_refused_with_what_to_use_i
 
 
 FREE = (
-    "--gres=gpu:a100:1", "--constraint=a100", "--exclusive", "--hold", "--reservation=r", "--mail-type=END",
+    "--gres=lscratch:100", "--constraint=a100", "--exclusive", "--hold", "--reservation=r", "--mail-type=END",
     "--mail-user=a@b", "--mem-per-gpu=8G", "--mem-per-cpu=1G", "--nodelist=n1", "--exclude=n2", "--comment='a b'",
-    "--wckey=k", "--begin=now", "--nice=5", "--time-min=5", "--wait-all-nodes=1", "--export=NONE", "--gpus-per-node=1",
+    "--wckey=k", "--begin=now", "--nice=5", "--time-min=5", "--wait-all-nodes=1", "--export=NONE", "--gpu-freq=high",
 )  # fmt: skip
 
 

@@ -192,6 +192,18 @@ def test_a_cell_takes_its_own_gpus_with_their_memory_and_cores():
     assert [option(text, name) for name in ("gres", "mem", "cpus-per-task")] == ["gpu:2", "80G", "12"]
 
 
+def test_a_type_of_gpu_and_other_resources_are_asked_for_together():
+    cluster = dataclasses.replace(CLUSTER, gpu_type="a100", options=("--gres=lscratch:100",))
+    found = {part: option(script(part, asking(cluster)), "gres") for part in ("dense", "cells", "report")}
+    assert found == {"dense": "gpu:a100:4,lscratch:100", "cells": "gpu:a100:2,lscratch:100", "report": "lscratch:100"}
+
+
+def test_jobs_without_a_gpu_may_have_a_partition_of_their_own():
+    cluster = dataclasses.replace(CLUSTER, gpus_per_cell=4, cpu_partition="cpu")
+    found = {part: option(script(part, asking(cluster)), "partition") for part in PARTS}
+    assert found == {"dense": "gpu", "masks": "cpu", "cells": "gpu", "report": "cpu"}
+
+
 def test_the_report_takes_no_gpu():
     text = script("report", asking())
     assert [option(text, name) for name in ("gres", "mem", "cpus-per-task")] == [None, None, "6"]
