@@ -122,7 +122,7 @@ class Sweep:
         return charts(self.home, found.rows, self.experiment.name, step=found.steps)
 
     def best(self, margin: float = MARGIN) -> Ticket:
-        """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse."""
+        """Return the best ticket: the sparsest that wins, else that matches, else that is not shown to be worse."""
         rows = collect(self.home)
         return Ticket(self.home, best(rows, verdicts(rows, margin), margin))
 

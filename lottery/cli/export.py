@@ -31,7 +31,7 @@ Words = Annotated[
 
 
 def best(experiment: ExperimentName, json_: Json = False, results: Results = RESULTS) -> None:
-    """Show the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
+    """Show the best ticket: the sparsest that wins, else that matches, else that is not shown to be worse.
 
     Example: lottery best dry_run
     """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 from sweep.errors import Refused
 from sweep.graph.results import Row
+from sweep.report.intervals import grouped
 from sweep.report.verdict import MARGIN, ROUNDING, Verdict
 
 NOT_WORSE = ("winning", "matching", "control not beaten", "undecided")
@@ -26,24 +28,32 @@ class Best:
 
 
 def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGIN) -> Best:
-    """Return the best ticket: the sparsest that wins, else the sparsest that is not shown to be worse.
+    """Return the best ticket: the sparsest that wins, else that is shown to match, else that is not shown to be worse.
 
-    With one seed, a ticket within the margin counts as not worse. Of equally sparse tickets, take the most accurate in
-    the mean over seeds; of its seeds, the one with the highest validation accuracy or, without validation images, the
-    first, so that test images do not choose the seed.
+    With one seed, a ticket within the margin counts as not worse. Of equally sparse tickets, take the one with the
+    highest mean validation accuracy, of its seeds the one with the highest; without validation images the earliest
+    rewind point and the first seed. Test images choose neither.
     """
-    good = not_worse(verdicts, margin)
-    winning = [one for one in good if one.outcome == "winning"]
-    for one in sorted(winning or good, key=lambda one: (round(one.density, 4), -one.accuracy.mean)):
-        ticket = ("ticket", (one.method, one.quantile, one.threshold), one.rewind)
-        if trained := [row for row in rows if row.measured and (row.kind, row.level, row.rewind) == ticket]:
-            row = max(trained, key=lambda row: (row.validation_top1 or 0.0, -row.seed))
+    trained = grouped(
+        (row for row in rows if row.kind == "ticket" and row.measured), lambda row: (row.level, row.rewind)
+    )
+    good = [(one, found) for one in not_worse(verdicts, margin)
+            if (found := trained.get(((one.method, one.quantile, one.threshold), one.rewind)))]  # fmt: skip
+    for outcomes in (("winning",), ("matching", "control not beaten"), NOT_WORSE + ("one seed",)):
+        some = [pair for pair in good if pair[0].outcome in outcomes]
+        if some:
+            one, found = min(some, key=lambda pair: (round(pair[0].density, 4), -mean(map(_validated, pair[1]))))
+            row = max(found, key=lambda row: (_validated(row), -row.seed))
             assert row.test_top1 is not None and row.density is not None
             return Best(row.training, row.seed, row.density, one.rewind, row.test_top1, one.outcome, one.reason)
     if not any(one.difference for one in verdicts):
         raise Refused("best: no ticket is trained yet beside its dense run; lottery status shows them all")
     raise Refused("best: no finished ticket is as good as the dense network; lottery report shows them all, and a "
                   "training can be named instead")  # fmt: skip
+
+
+def _validated(row: Row) -> float:
+    return row.validation_top1 or 0.0
 
 
 def not_worse(verdicts: Sequence[Verdict], margin: float = MARGIN) -> list[Verdict]:

@@ -146,9 +146,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) ->
                     *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
         )  # fmt: skip
     order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}, step))}
-    return sorted(
-        out, key=lambda v: (-round(v.density, 4), order[v.rewind], -v.accuracy.mean if v.accuracy.seeds else 0.0)
-    )
+    return sorted(out, key=lambda v: (-round(v.density, 4), order[v.rewind], v.method))
 
 
 def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
