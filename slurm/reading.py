@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sweep.data import place_of
+from sweep.data.folder import test_images
 from sweep.data.prepared import Prepared, open_prepared
 from sweep.errors import Refused
 from sweep.experiment import Experiment
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
 from sweep.graph.speeds import alike_in, measured
 from sweep.work.find import SHIPPED
@@ -65,9 +68,17 @@ def reading_of(home: Home) -> Reading | None:
 
 
 def images_of(experiment: Experiment, split: str = "train") -> int:
-    """Return the number of images of a split of prepared shards; 0 for other data, or if they are not there yet."""
+    """Return the number of images of a split, 0 if it is not known before the data are read.
+
+    It is known of prepared shards and, for the split "test", of data sets of fixed size and of class folders.
+    """
     prepared, held_out = _prepared(experiment), experiment.data.validation if split == "train" else 0
-    return max(0, prepared.images.get(split, 0) - held_out) if prepared else 0
+    if prepared:
+        return max(0, prepared.images.get(split, 0) - held_out)
+    if split == "test" and experiment.data.name == "folder":
+        with suppress(Refused):  # reported by the check of the data
+            return test_images(experiment.data)
+    return SOURCES[experiment.data.name].tested if split == "test" else 0
 
 
 def _prepared(experiment: Experiment) -> Prepared | None:

@@ -24,9 +24,11 @@ from slurm.local import Local, places
 from slurm.mpi import Mpi, world
 from sweep.data import place_of, refuse_absent
 from sweep.data.folder import left_out
+from sweep.data.listing import listing
 from sweep.errors import Refused, command
 from sweep.experiment import Cluster, Experiment
 from sweep.experiment import file as experiment_file
+from sweep.experiment.sources import SOURCES
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs
 from sweep.graph.state import missing
@@ -209,9 +211,16 @@ def _say_settings_stay(home: Home) -> None:
 
 
 def _check_data(home: Home) -> None:
-    """Raise Refused if the experiment does not fit its data; print files that are not read."""
+    """Raise Refused if the experiment does not fit its data, or was planned with others; print files not read."""
     if missing(home):
         fitting(home.experiment)
+        for name, data in home.experiment.datasets.items():
+            if SOURCES[data.name].listed and (now := listing(data)) != data.listing:
+                again = command("sweep", home.root, f"{name}.path={data.path}")
+                raise Refused(
+                    f"{name}.path: {place_of(data)} has other images than {home.root} was planned with (listing {now}, "
+                    f"before {data.listing}); put them back, or plan anew: {again}"
+                )
     for data in home.experiment.datasets.values():
         if data.name == "folder" and (others := left_out(place_of(data))):
             named = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from sweep.data import DEVIATION, MEAN, Dataset, Files, hold_out, place_of
+from sweep.data import DEVIATION, MEAN, Dataset, Files, Split, hold_out, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
+LOOKED_AT = 256
+ORIENTATION, UPRIGHT = 274, 1  # the tag of EXIF, and its value for a picture that is stored as it is seen
 
 
 def read(data: Data) -> Dataset:
     root = place_of(data)
     if data.crop == "padded":
         raise Refused("data.crop: padded is for images in memory; expected resized for class folders")
-    test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
-    for folder in (root / "train", test):
-        if not folder.is_dir():
-            raise Refused(f"data.path: no folder {folder}; expected {SOURCES['folder'].wants}")
-    classes = sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
+    test, classes = _test_folder(root), _classes(root)
     if len(classes) < 2:
         raise Refused(f"data.path: {len(classes)} class folders under {root / 'train'}, expected 2 or more")
     train, validation = hold_out(class_files(root / "train", classes), data.validation)
@@ -31,6 +30,38 @@ def read(data: Data) -> Dataset:
     return Dataset(
         "folder", len(classes), size, 3, train, validation, class_files(test, classes), MEAN, DEVIATION, tuple(classes)
     )
+
+
+def test_images(data: Data) -> int:
+    """Return the number of test images."""
+    root = place_of(data)
+    return len(class_files(_test_folder(root), _classes(root)))
+
+
+def turned(split: Split) -> list[str]:
+    """Return which of up to LOOKED_AT pictures are stored turned: how cameras hold upright ones, as EXIF says."""
+    from PIL import Image
+
+    assert isinstance(split, Files)
+    some = split.paths[:: max(1, len(split) // LOOKED_AT)]
+    out = []
+    for path in map(str, some):
+        with suppress(OSError), Image.open(path) as picture:  # a damaged one is named when it is read
+            if picture.getexif().get(ORIENTATION, UPRIGHT) != UPRIGHT:
+                out.append(path)
+    return out
+
+
+def _test_folder(root: Path) -> Path:
+    test = next((root / name for name in ("val", "test") if (root / name).is_dir()), root / "val")
+    for folder in (root / "train", test):
+        if not folder.is_dir():
+            raise Refused(f"data.path: no folder {folder}; expected {SOURCES['folder'].wants}")
+    return test
+
+
+def _classes(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
 
 
 def class_files(folder: Path, classes: Sequence[str]) -> Files:
@@ -42,7 +73,7 @@ def class_files(folder: Path, classes: Sequence[str]) -> Files:
     for label, name in enumerate(classes):
         place = folder / name
         there = place.iterdir() if place.is_dir() else ()  # not by glob, for which what may not be read is empty
-        found = sorted(str(path) for path in there if path.suffix.lower() in SUFFIXES and path.is_file())
+        found = sorted(str(path) for path in there if _is_picture(path))
         if not found and folder.name == "train":
             raise Refused(f"data.path: no images in {folder / name}; expected some, or no such folder: an empty class "
                           "would be one the network is never shown")  # fmt: skip
@@ -51,6 +82,11 @@ def class_files(folder: Path, classes: Sequence[str]) -> Files:
     if not paths:
         raise Refused(f"data.path: no images under {folder}; expected CLASS/*.jpg or CLASS/*.png")
     return Files(np.array(paths), np.array(labels, np.int32))
+
+
+def _is_picture(path: Path) -> bool:
+    """Whether a path has the name of a picture and is a file; hidden ones are not, as ._1.jpg from macOS."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
 def left_out(root: Path) -> list[Path]:

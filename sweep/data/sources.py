@@ -167,8 +167,11 @@ def _packed(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]
 
 
 def _readable(path: Path) -> bool:
-    """Whether a path has the name of a picture and is a regular file: opening a named pipe would block."""
-    return path.suffix.lower() in FORMATS and path.is_file()
+    """Whether a path has the name of a picture and is a regular file: opening a named pipe would block.
+
+    Hidden files are none: macOS writes ._1.jpg beside 1.jpg.
+    """
+    return path.suffix.lower() in FORMATS and not path.name.startswith(".") and path.is_file()
 
 
 def _in_tar(
@@ -186,7 +189,7 @@ def _in_tar(
             if file_itself and name.suffix == ".tar":
                 file.seek(at)
                 yield from _in_tar(path, file, split, others, name.stem)
-            elif file_itself and name.suffix.lower() in FORMATS:
+            elif file_itself and name.suffix.lower() in FORMATS and not name.name.startswith("."):
                 folders = (kind,) if kind else inside[:-1]
                 yield folders, Source("/".join([*folders[-1:], name.name]), -1, path, at, member.size)
             elif not member.isdir() and not name.name.startswith("."):

@@ -242,6 +242,7 @@ def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     measured = statistics.spread([*minus(accuracies(ticket.rows), dense).values()] for ticket in tickets)
     assumed = SPREAD * math.sqrt(max(1.0, SPREAD_IMAGES / images)) if images else SPREAD
     deviation, asked = measured or assumed, f"{100 * margin:g} percentage points"
+    on = "these test images" if measured or images else f"{SPREAD_IMAGES:,} test images"
     said = (
         f"Standard deviation of the differences between seeds: {100 * deviation:.2f} percentage points "
         f"({'measured' if measured else 'assumed' if images else f'assumed, as for {SPREAD_IMAGES:,} test images'}). "
@@ -254,7 +255,7 @@ def power(rows: Sequence[Row], margin: float = MARGIN, images: int = 0) -> str:
     needed = statistics.seeds_for(margin, deviation, count)
     if margin:
         few = f"{needed}" if needed < statistics.MANY else f"More than {statistics.MANY}"
-        said += f"{few} seeds are needed to detect {asked} on these test images."
+        said += f"{few} seeds are needed to detect {asked} on {on}."
     if images and dense:
         least = statistics.POWER * statistics.by_images(mean(dense.values()), images)
         said += f" On other images of the kind, {images:,} test images detect {100 * least:.2g}"

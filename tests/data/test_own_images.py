@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweep.data.folder import left_out
+from sweep.data.folder import ORIENTATION, left_out, read, turned
 from sweep.data.prepare import Options, _record, eight_bits
-from sweep.data.sources import Source
+from sweep.data.sources import Source, listing
+from sweep.experiment import Data
 from tests.commands import lottery
 
 FILE = Path(__file__).parents[2] / "experiments" / "own_images.yaml"
@@ -86,6 +87,33 @@ def test_a_picture_that_cannot_be_decoded_is_named(pictures, tmp_path):
     broken.write_bytes(broken.read_bytes()[:100])
     said = lottery("sweep", FILE, f"data.path={pictures}", *SHORT, "--results", tmp_path / "results", check=2).stderr
     assert f"{broken} is damaged or no image; take it out" in said and "Traceback" not in said
+
+
+@pytest.mark.tensorflow
+def test_a_picture_that_was_taken_out_is_planned_without(pictures, tmp_path):
+    """Trainings are named by the listing: they must not carry that of other pictures."""
+    words, results = (f"data.path={pictures}", *SHORT, "name=own"), ("--results", tmp_path / "results")
+    lottery("plan", FILE, *words, *results)
+    lottery("sbatch", FILE, *words, *results)  # the experiment has a folder from now on
+    before = json.loads(lottery("plan", tmp_path / "results" / "own", "--json").stdout)["trainings"][0]["training"]
+    (pictures / "train" / "kind3" / "017.png").unlink()
+    said = lottery("sweep", tmp_path / "results" / "own", check=2).stderr
+    assert "other images than" in said and f"lottery sweep {tmp_path / 'results' / 'own'} data.path=" in said
+    lottery("sbatch", tmp_path / "results" / "own", f"data.path={pictures}")
+    after = json.loads(lottery("plan", tmp_path / "results" / "own", "--json").stdout)["trainings"][0]["training"]
+    assert before != after and not [*(tmp_path / "results").glob("trainings/*")]
+
+
+def test_pictures_that_are_stored_turned_are_named_and_hidden_ones_are_none(pictures):
+    path = next((pictures / "train" / "kind1").glob("*.jpg"))
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    Image.new("RGB", (40, 70)).save(path, exif=exif)
+    (path.parent / f"._{path.name}").write_bytes(b"what macOS writes beside a picture")
+    train = read(Data("folder", path=str(pictures))).train
+    assert len(train) == 160 and turned(train) == [str(path)]
+    assert not [path for path in left_out(pictures) if path.name.startswith(".")]
+    assert len(listing(pictures).splits["train"]) == 160
 
 
 def test_a_class_without_training_pictures_is_refused(pictures, tmp_path):
