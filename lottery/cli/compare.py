@@ -51,9 +51,7 @@ def compare_(
         for row in rows:
             lines.add_row(*row.values())
         show(lines)
-        console.print(
-            "Means over seeds; differences in percentage points, 95 % intervals, paired by the seeds that both have."
-        )
+        console.print(found.method)
     else:
         console.print("They have no density and rewind point in common.")
     console.print(f"page: {write_comparison(found, out)}")

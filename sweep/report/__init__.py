@@ -6,8 +6,9 @@ from pathlib import Path
 
 from sweep import files
 from sweep.graph.home import Home
-from sweep.graph.results import in_csv
+from sweep.graph.results import images_tested, in_csv
 from sweep.report.findings import Findings, findings
+from sweep.report.intervals import dense_of
 from sweep.report.kept import kept, write_kept
 from sweep.report.tables import latex
 from sweep.report.verdict import MARGIN, rule
@@ -30,7 +31,9 @@ def write_findings(home: Home, found: Findings, folder: Path | None = None) -> l
     folder.mkdir(parents=True, exist_ok=True)
     table, paper = folder / "results.csv", folder / "results.tex"
     files.write_text(table, in_csv(found.rows))
-    files.write_text(paper, latex(found.verdicts, f"{home.experiment.name}. {rule(found.margin)}"))
+    model, data, images = home.experiment.model.name, home.experiment.data.name, images_tested(found.results)
+    caption = f"{model} on {data}{f', {images:,} test images' if images else ''}. {rule(found.margin)}"
+    files.write_text(paper, latex(found.verdicts, dense_of(found.rows), caption, home.experiment.name))
     out = [table, paper, *write_kept(kept(home), folder)]
     with debug_mode(False):  # Altair checks nothing while charts are put together: it takes longer than to draw them
         out += write_figures(home, found.rows, folder, found.steps)

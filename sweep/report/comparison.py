@@ -1,7 +1,7 @@
 """The comparison of several sweeps or trainings: settings that differ, and tickets of equal density.
 
 Seeds that two sides share are compared in pairs, because they share initialization and data order. If they share none,
-the means are compared as those of independent samples (Welch 1947).
+or were tested on other images, the means are compared as those of independent samples (Welch 1947).
 """
 
 from __future__ import annotations
@@ -66,6 +66,16 @@ class Comparison:
     settings: dict[str, list[str]]  # fields that differ, with the value of each side
     lines: list[Line]
 
+    @property
+    def method(self) -> str:
+        """Return how differences are computed, in a sentence or two."""
+        said = "Means over seeds; differences in percentage points with 95 % intervals, "
+        if _other_images(self.settings):
+            return (f"{said}not paired, because the sides have other images: what differs may be the images, not the "
+                    "networks. Not corrected for the number of lines.")  # fmt: skip
+        return (f"{said}paired by the seeds that both have (Student), else of independent samples (Welch). Not "
+                "corrected for the number of lines.")  # fmt: skip
+
 
 def side_of(home: Home) -> Side:
     """Return a sweep as a side of a comparison."""
@@ -116,23 +126,31 @@ def compare(sides: Sequence[Side]) -> Comparison:
             key.method,
         ),
     )
-    first = sides[0].found
+    differ = {field: values for field, values in settings.items() if len(set(values)) > 1}
+    first, paired = sides[0].found, not _other_images(differ)
+
+    def shared(side: Side, key: Key) -> int:
+        return len(minus(side.found.get(key, {}), first.get(key, {}))) if paired else 0
+
     lines = [
         Line(
             key,
             tuple(estimate([*side.found.get(key, {}).values()]) for side in sides),
-            tuple(difference(side.found.get(key, {}), first.get(key, {})) for side in sides[1:]),
-            tuple(len(minus(side.found.get(key, {}), first.get(key, {}))) for side in sides[1:]),
+            tuple(difference(side.found.get(key, {}), first.get(key, {}), paired) for side in sides[1:]),
+            tuple(shared(side, key) for side in sides[1:]),
         )
         for key in keys
     ]
-    return Comparison(
-        [side.name for side in sides], {f: values for f, values in settings.items() if len(set(values)) > 1}, lines
-    )
+    return Comparison([side.name for side in sides], differ, lines)
 
 
-def difference(ones: Mapping[int, float], others: Mapping[int, float]) -> Estimate | None:
-    """Return the mean difference of accuracies with its 95 % interval; paired if the two share seeds, else Welch's.
+def _other_images(settings: Mapping[str, list[str]]) -> bool:
+    """Whether the sides were tested on different images, by the settings that differ."""
+    return bool({"data.name", "data.listing"} & settings.keys())
+
+
+def difference(ones: Mapping[int, float], others: Mapping[int, float], paired: bool = True) -> Estimate | None:
+    """Return the mean difference of accuracies with its 95 % interval; `paired` if the two share seeds, else Welch's.
 
     >>> one = difference({0: 0.90, 1: 0.91, 2: 0.92}, {0: 0.89, 1: 0.90, 2: 0.91})
     >>> round(one.mean, 4), round(one.half, 4)
@@ -140,7 +158,7 @@ def difference(ones: Mapping[int, float], others: Mapping[int, float]) -> Estima
     """
     if not ones or not others:
         return None
-    if shared := [*minus(ones, others).values()]:
+    if paired and (shared := [*minus(ones, others).values()]):
         return estimate(shared)
     a, b = [*ones.values()], [*others.values()]
     half = None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sweep.experiment import Data, method
 from sweep.experiment import file as experiment_file
-from sweep.experiment import method
 from sweep.graph.home import Home
 from sweep.report import comparison
 from sweep.report.comparison import compare, difference, side_of, side_of_training, table
@@ -55,6 +55,16 @@ def test_a_sweep_of_several_methods_is_compared_with_one_of_a_single_method_by_m
     assert {point["side"] for point in drawn["data"]["values"]} == {
         "both magnitude", "both lamp", "third magnitude", "third lamp",
     }  # fmt: skip
+
+
+def test_sides_with_other_images_are_not_paired_by_seed_and_that_is_said(tmp_path):
+    one = swept(tmp_path, "one", (0, 1, 2), 0.001)
+    other = swept(tmp_path, "other", (0, 1, 2), 0.002, data=Data("mnist"))
+    found = compare([side_of(one), side_of(other)])
+    assert {line.shared for line in found.lines} == {(0,)} and "the sides have other images" in found.method
+    right = difference({0: 0.90, 1: 0.91, 2: 0.92}, {7: 0.90, 8: 0.91, 9: 0.92})
+    assert found.lines[0].differences[0] == right and table(found)[0]["other − one"].endswith("(not paired)")
+    assert "paired by the seeds" in compare([side_of(one), side_of(one)]).method
 
 
 def test_without_a_common_seed_the_means_are_compared_as_welch_does(tmp_path):

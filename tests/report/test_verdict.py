@@ -12,7 +12,7 @@ from sweep.experiment import Recipe
 from sweep.experiment.controls import CONTROLS
 from sweep.graph.home import Home
 from sweep.graph.results import Row, collect
-from sweep.report.intervals import by_level, estimate
+from sweep.report.intervals import by_level, dense_of, estimate
 from sweep.report.tables import latex
 from sweep.report.verdict import OUTCOMES, power, rule, verdicts
 from sweep.report.words import answer, beaten, later, with_test
@@ -266,7 +266,8 @@ def test_what_the_seeds_can_show_is_said_before_and_after():
     assert "between seeds: 0.25 percentage points (assumed, as for 10,000 test images)" in before
     assert "3 seeds and 1 tickets detect a loss of" in before
     assert "between seeds: 2.50 percentage points (assumed)" in power(untrained, images=100), "0.25 √(10,000 / 100)"
-    assert power(untrained, images=50_000) == before.replace(", as for 10,000 test images", "")
+    known = before.replace(", as for 10,000 test images", "").replace("on 10,000 test images", "on these test images")
+    assert power(untrained, images=50_000) == known
     after = power([*DENSE, *rows("ticket", [0.890, 0.902, 0.901])])
     assert "(measured)" in after and "seeds are needed" in after
     assert power(DENSE) == ""
@@ -349,9 +350,10 @@ def test_the_rule_states_its_margin():
 
 
 def test_the_latex_table_has_a_line_for_every_verdict_and_no_raw_percent_signs():
-    text = latex(verdicts([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])]), "100 % of a_b")
-    assert text.count(r"\\") == 2 and r"100 \% of a\_b" in text
-    assert r"20.00\,\% & 0 & 3 & 90.10 $\pm$" in text
+    text = latex(verdicts([*DENSE, *rows("ticket", [0.9, 0.902, 0.901])]), dense_of(DENSE), "100 % of a_b")
+    assert text.count(r"\\") == 3 and r"100 \% of a\_b" in text
+    assert r"100\,\% & -- & 3 & 90.10 $\pm$ 0.25" in text and r"20.00\,\% & 0 & 3 & 90.10 $\pm$ 0.25" in text
+    assert r"& $+0.00$ [-0.12, +0.12] & 0.002 (matches) & matching \\" in text
 
 
 def test_rewind_points_of_a_threshold_are_one_level_though_one_lacks_a_seed():
@@ -392,7 +394,9 @@ def test_sentences_and_the_latex_table_name_the_method_where_there_are_several()
     one, both = verdicts([DENSE[0], *lamp]), verdicts([DENSE[0], *lamp, *[replace(row, test_top1=0.8) for row in snip]])
     assert answer(one).endswith("(rewound to 0).") and answer(both).endswith("(rewound to 0, pruned by lamp).")
     assert (
-        "snip@0 & 20.00" in latex(both, "") and "tabular}{lrrrll}" in latex(both, "") and "lamp" not in latex(one, "")
+        "snip@0 & 20.00" in latex(both, {}, "")
+        and "tabular}{lrrrllll}" in latex(both, {}, "")
+        and "lamp" not in latex(one, {}, "")
     )
 
 
