@@ -196,8 +196,11 @@ def _data(home: Home) -> Found:
 def _reading(home: Home) -> Found:
     """Check that the cores requested with a GPU read its images fast enough."""
     found = reading.reading_of(home)
+    data = home.experiment.data
+    if not found and data.name in ("folder", "shards") and data.resident != "on":
+        return "not known: the speed of this network is not on record (lottery bench step), or its images fit any GPU"
     if not found:
-        return "images are trained from the GPU's memory, or the speed of this network is not on record"
+        return "images are in memory"
     return ("warning", str(found), found.remedy) if found.wait > reading.ENOUGH else str(found)
 
 

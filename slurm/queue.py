@@ -150,6 +150,8 @@ def refusal(program: str, text: str) -> Exception:
     said = " ".join(text.replace(f"{program}: error: ", "").replace(f"{program}: ", "").split())
     if re.search(r"Unable to contact|Connection refused|Connection timed out|Socket timed out|not responding", said):
         return Silent(f"{program}: {said}")
+    if re.search(r"resolve_ctls|configuration source", said):  # installed, but no slurm.conf
+        return Refused(f"{program}: no cluster is configured on this machine; expected a login node")
     return Refused(f"{program}: {said}")
 
 

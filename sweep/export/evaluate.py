@@ -79,7 +79,10 @@ def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) ->
 
 def in_class_folders(folder: Path, names: Sequence[str], size: int, channels: int, centre: bool) -> tuple[Split, str]:
     """Return the pictures of class folders, and a name for them: their central squares, or the whole pictures."""
-    split = class_files(folder, names) if centre else pictures_in(folder, names, size, channels)
+    try:
+        split = class_files(folder, names) if centre else pictures_in(folder, names, size, channels)
+    except Refused as error:
+        raise Refused(str(error).replace("data.path: ", "--on: ")) from None
     return split, f"images in {folder}"
 
 

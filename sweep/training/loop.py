@@ -36,7 +36,7 @@ from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
 OUTLIERS = (("p50", 50), ("p95", 95), ("max", 100))  # percentiles of step times, each the mean over a call
-WAITING = 0.2  # share of an epoch spent waiting for images, from which a warning is printed
+WAITING, WAITED = 0.2, 1.0  # share and seconds of an epoch spent waiting for images, above which a warning is printed
 RISING = 4  # epochs in a row with a higher training loss, after which a warning is printed
 
 
@@ -291,7 +291,7 @@ class _Run:
     def _warn_of_waiting(self, work: Work, images: int) -> None:
         """Print once that reading is slower than training, with the speed at which the images of this epoch came."""
         share = self.wait_seconds / self.epoch_seconds
-        if share > WAITING and not self._told_waiting:
+        if share > WAITING and self.wait_seconds > WAITED and not self._told_waiting:
             self._told_waiting = True
             work.say(f"{self.label}: {share:.0%} of epoch {self.epoch} went into waiting for images, which came at "
                      f"{images / self.epoch_seconds:,.0f} a second; a faster disk (data.cache), raw shards or more "
