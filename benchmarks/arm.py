@@ -115,7 +115,9 @@ def main() -> None:
     words.add_argument("root", type=Path)
     words.add_argument("masks", type=Path)
     words.add_argument("--seed", type=int, default=21, help="seed of the dense run whose masks are taken")
-    words.add_argument("--model", default="mobilenet_v2_small")
+    words.add_argument(
+        "--model", default="mobilenet_v2_small", help="network of the masks, or one with the same kernels"
+    )
     words.add_argument("--size", type=int, default=32)
     words.add_argument("--uniform", type=float, nargs="*", default=[], help="shares to prune in every kernel alike")
     given = words.parse_args()
