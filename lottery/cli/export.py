@@ -96,9 +96,11 @@ def evaluate(
         drawn = save(chart, figure.with_suffix(""))
     if json_:
         return print_json({"training": name, "on": where} | described)
-    console.print(f"{said} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, top-5 "
-                  f"{100 * found.top5:.2f} %, loss {found.loss:.4f}, calibration error "
-                  f"{100 * described['calibration_error']:.1f} percentage points")  # fmt: skip
+    top5 = f"top-5 {100 * found.top5:.2f} %, " if len(names) > 5 else ""
+    console.print(
+        f"{said} on {len(found.labels)} {where}: top-1 {100 * found.top1:.2f} %, {top5}loss {found.loss:.4f}, "
+        f"calibration error {100 * described['calibration_error']:.1f} percentage points"
+    )
     table = Table("class", "images", "right", "most often taken for")
     confusion = found.confusion()
     for row, one in enumerate(names):
