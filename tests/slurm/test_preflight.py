@@ -83,9 +83,7 @@ def test_missing_too_few_or_changed_images_are_reported(tmp_path):
     one = found(home_in(tmp_path, recipe=recipe), "data")
     assert one.state == "wrong" and "recipe.batch: received 5000" in one.found
     home = home_in(tmp_path)
-    files.write_json(
-        synthetic.dense(home) / "result.json", {"fingerprint": "of others", "devices": 1, "steps_per_epoch": 100}
-    )
+    synthetic.finish(home, "dense-seed0", 0.9, fingerprint="of others")
     one = found(home, "data")
     assert one.state == "wrong" and "others than before" in one.found
 
