@@ -177,9 +177,9 @@ def _data(home: Home) -> Found:
     if data.name == "folder" and (others := left_out(place_of(data))):
         more = f"{len(others)} other files are not read: {others[0]}" + (", …" if len(others) > 1 else "")
         notes[more] = "jpg and png images directly in their class folders"
-    if data.name == "folder" and (on_their_side := turned(dataset.train)):
-        said_so = f"{on_their_side[0]} and {len(on_their_side) - 1} more of those looked at are stored turned"
-        notes[f"{said_so}, which EXIF says and training does not read"] = "upright pixels: mogrify -auto-orient"
+    if data.name == "folder" and (lying := turned(dataset.train)):
+        named = lying[0] + (", …" if len(lying) > 1 else "")
+        notes[f"stored turned, which only EXIF says: {named}"] = "upright pixels: mogrify -auto-orient"
     tested = set(dataset.test.labels.tolist())
     if absent := [name for label, name in enumerate(dataset.class_names) if label not in tested]:
         untested = f"no test images of {', '.join(absent[:3])}" + (", …" if len(absent) > 3 else "")

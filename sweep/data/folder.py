@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,14 +40,14 @@ def test_images(data: Data) -> int:
 
 
 def turned(split: Split) -> list[str]:
-    """Return which of up to LOOKED_AT pictures are stored turned: how cameras hold upright ones, as EXIF says."""
+    """Return which of up to LOOKED_AT pictures are stored turned, as cameras do with upright ones and EXIF says."""
     from PIL import Image
 
     assert isinstance(split, Files)
-    some = split.paths[:: max(1, len(split) // LOOKED_AT)]
+    damaged = (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError)  # named when it is read
     out = []
-    for path in map(str, some):
-        with suppress(OSError), Image.open(path) as picture:  # a damaged one is named when it is read
+    for path in map(str, split.paths[:: max(1, -(-len(split) // LOOKED_AT))]):
+        with suppress(*damaged), Image.open(path) as picture:
             if picture.getexif().get(ORIENTATION, UPRIGHT) != UPRIGHT:
                 out.append(path)
     return out
@@ -61,12 +62,12 @@ def _test_folder(root: Path) -> Path:
 
 
 def _classes(root: Path) -> list[str]:
-    return sorted(path.name for path in (root / "train").iterdir() if path.is_dir())
+    return sorted(path.name for path in (root / "train").iterdir() if _is_class(path))
 
 
 def class_files(folder: Path, classes: Sequence[str]) -> Files:
     """Return the images of class folders; an image's label is the index of its folder in `classes`."""
-    strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in classes)
+    strange = sorted(path.name for path in folder.iterdir() if _is_class(path) and path.name not in classes)
     if strange:
         raise Refused(f"data.path: {folder / strange[0]} is no class of the training folders")
     paths, labels = [], []
@@ -82,6 +83,11 @@ def class_files(folder: Path, classes: Sequence[str]) -> Files:
     if not paths:
         raise Refused(f"data.path: no images under {folder}; expected CLASS/*.jpg or CLASS/*.png")
     return Files(np.array(paths), np.array(labels, np.int32))
+
+
+def _is_class(path: Path) -> bool:
+    """Whether a path is a folder of a class; hidden ones are not, as .ipynb_checkpoints of Jupyter."""
+    return path.is_dir() and not path.name.startswith(".")
 
 
 def _is_picture(path: Path) -> bool:

@@ -135,11 +135,13 @@ def _split(root: Path, name: str) -> tuple[list[tuple[str, Source]], list[str]]:
 
 
 def _files(folder: Path) -> tuple[list[tuple[str, Source]], list[str]]:
-    empty = [kind for kind in sorted(folder.iterdir()) if kind.is_dir() and not any(map(_readable, kind.glob("*")))]
+    kinds = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    inside = {kind: [*kind.iterdir()] for kind in kinds}  # not by glob, for which what may not be read is empty
+    empty = [kind for kind, there in inside.items() if not any(map(_readable, there))]
     if empty and folder.name == "train":
         raise Refused(f"{empty[0]}: no images in it; expected some, or no such folder: an empty class would be one the "
                       "network is never shown")  # fmt: skip
-    paths = sorted([*folder.glob("*"), *folder.glob("*/*")])
+    paths = sorted([*folder.iterdir(), *(path for there in inside.values() for path in there)])
     found = [
         (path.parent.name if path.parent != folder else "", Source(str(path.relative_to(folder)), -1, path))
         for path in paths

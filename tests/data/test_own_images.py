@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from slurm.reading import images_of
+from sweep.data import open_dataset
 from sweep.data.folder import ORIENTATION, left_out, read, turned
 from sweep.data.prepare import Options, _record, eight_bits
 from sweep.data.sources import Source, listing
-from sweep.experiment import Data
+from sweep.errors import Refused
+from sweep.experiment import Data, Experiment
 from tests.commands import lottery
 
 FILE = Path(__file__).parents[2] / "experiments" / "own_images.yaml"
@@ -90,6 +93,19 @@ def test_a_picture_that_cannot_be_decoded_is_named(pictures, tmp_path):
 
 
 @pytest.mark.tensorflow
+def test_a_folder_of_no_class_is_named_by_the_option_that_was_given(pictures):
+    from sweep.export.evaluate import in_class_folders
+
+    with pytest.raises(Refused, match=r"^--on: .*kind3 is no class of the training folders"):
+        in_class_folders(pictures / "val", ["kind0", "kind1", "kind2"], 8, 3, centre=False)
+
+
+def test_plan_counts_with_the_test_images_that_a_data_set_has():
+    assert images_of(Experiment(data=Data("digits")), "test") == len(open_dataset(Data("digits")).test)
+    assert images_of(Experiment(data=Data("folder", path="/nowhere")), "test") == 0
+
+
+@pytest.mark.tensorflow
 def test_a_picture_that_was_taken_out_is_planned_without(pictures, tmp_path):
     """Trainings are named by the listing: they must not carry that of other pictures."""
     words, results = (f"data.path={pictures}", *SHORT, "name=own"), ("--results", tmp_path / "results")
@@ -110,8 +126,13 @@ def test_pictures_that_are_stored_turned_are_named_and_hidden_ones_are_none(pict
     exif[ORIENTATION] = 6
     Image.new("RGB", (40, 70)).save(path, exif=exif)
     (path.parent / f"._{path.name}").write_bytes(b"what macOS writes beside a picture")
-    train = read(Data("folder", path=str(pictures))).train
-    assert len(train) == 160 and turned(train) == [str(path)]
+    for split in ("train", "val"):  # Jupyter's
+        shutil.copytree(pictures / split / "kind0", pictures / split / ".ipynb_checkpoints")
+    damaged = next((pictures / "train" / "kind2").glob("*.jpg"))
+    damaged.write_bytes(path.read_bytes()[:40])
+    made = read(Data("folder", path=str(pictures)))
+    assert (made.classes, len(made.train), len(made.test)) == (4, 160, 40) and turned(made.train) == [str(path)]
+    assert images_of(Experiment(data=Data("folder", path=str(pictures))), "test") == 40
     assert not [path for path in left_out(pictures) if path.name.startswith(".")]
     assert len(listing(pictures).splits["train"]) == 160
 

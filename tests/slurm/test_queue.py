@@ -28,6 +28,12 @@ def program(tmp_path, monkeypatch):
     return put
 
 
+def test_a_machine_without_a_cluster_is_said_in_plain_words(program):
+    program("sbatch", "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host", 1)
+    with pytest.raises(Refused, match=r"^sbatch: no cluster is configured on this machine; expected a login node$"):
+        queue.output(["sbatch"])
+
+
 def test_one_line_can_stand_for_many_waiting_elements(program):
     program("squeue", "17_[0-2,5%4]|PENDING|Priority|\n17_3|RUNNING|None|node01\n99_1|RUNNING|None|node02")
     program("sacct", "")
