@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sweep.data import host
 from sweep.data.prepared import Prepared, open_prepared
 from sweep.data.shards import Reader, Shards, decode, records_of
 from sweep.data.windows import AREA, SHAPE, random_windows
@@ -127,7 +128,13 @@ def grain(processes: bool, case: Case) -> Batches:
         batches = data.to_iter_dataset(grain.ReadOptions(1, 1)).mp_prefetch(options)
     else:
         batches = data.to_iter_dataset(grain.ReadOptions(CORES, CORES))
-    yield from labelled(case, split, (tf.constant(images) for images in batches))
+    device = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
+
+    def placed(images: np.ndarray) -> Any:
+        with tf.device(device):
+            return tf.identity(host.tensor(images))
+
+    yield from labelled(case, split, (placed(images) for images in batches))
 
 
 def array_record(case: Case) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sweep.data import Files, Images, Split
+from sweep.data import Files, Images, Split, host
 from sweep.data.decoded import Decoded
 from sweep.data.resident import Resident, ResidentShards, residence
 from sweep.data.shards import Reader, Shards
@@ -25,7 +25,7 @@ from sweep.errors import Refused
 from sweep.progress import console
 
 Tensor = Any
-AHEAD = 2  # batches prepared while the device works
+AHEAD = 2  # batches made at a time, while the device works: one is read while the other is copied to the device
 
 
 class Streamed:
@@ -77,7 +77,7 @@ class Sharded:
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
         """Yield batches `(images, labels, windows)` in the given order: central windows, or random ones by `seeds`."""
-        with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(1) as ahead:
+        with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(AHEAD) as ahead:
             begun = (ahead.submit(self._batch, order, seeds, step, pool) for step in range(len(order)))
             waiting = deque(islice(begun, AHEAD))
             try:
@@ -103,15 +103,15 @@ class Sharded:
         return self._placed((images, np.zeros(rows, np.int64), central_windows(ones, ones)))
 
     def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
-        """Return the batch as tensors, split among the replicas."""
-        replicas = self.devices.replicas
-        if replicas == 1:
-            return tuple(tf.constant(part) for part in batch)
-        each = len(batch[0]) // replicas
+        """Return the batch as tensors on the devices, split among the replicas."""
+        names = self.devices.strategy.extended.worker_devices
+        each = len(batch[0]) // len(names)
 
         def part(context: Any) -> Any:
-            first = context.replica_id_in_sync_group * each
-            return tuple(tf.constant(array[first : first + each]) for array in batch)
+            replica = context.replica_id_in_sync_group
+            own = slice(replica * each, (replica + 1) * each)
+            with tf.device(names[replica]):
+                return tuple(tf.identity(host.tensor(array[own])) for array in batch)
 
         return self.devices.strategy.experimental_distribute_values_from_function(part)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sweep.data import Images
+from sweep.data import Images, host
 from sweep.data.shards import Reader, Shards
 from sweep.data.windows import central_windows, random_windows
 from sweep.devices import Devices
@@ -108,7 +108,8 @@ class ResidentShards(Resident):
                 for replica, copy in enumerate(copies):
                     here = rows // self.each == replica if self.divided else np.ones(len(rows), bool)
                     if here.any():
-                        copy.scatter_update(tf.IndexedSlices(squares[here], rows[here] % self.each))
+                        images = host.tensor(squares if here.all() else squares[here])
+                        copy.scatter_update(tf.IndexedSlices(images, rows[here] % self.each))
                 work.at(first + len(rows))
 
     def windows(self, order: np.ndarray, seeds: np.ndarray) -> np.ndarray:

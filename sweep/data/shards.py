@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep import files
-from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, pixel_statistics, place_of
+from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, host, pixel_statistics, place_of
 from sweep.data.prepared import DESCRIPTION, Prepared, look, open_prepared, read_index, refuse_unfinished, write_index
 from sweep.errors import Refused
 from sweep.experiment import Data
@@ -119,7 +119,7 @@ class Reader:
     def squares(self, rows: np.ndarray, pool: ThreadPoolExecutor, threads: int) -> np.ndarray:
         """Return the images of these rows, `[n, size, size, 3]`, read by the threads of `pool`."""
         size = self.shards.prepared.size
-        images: np.ndarray = np.empty((len(rows), size, size, 3), np.uint8)
+        images = host.empty((len(rows), size, size, 3))
 
         def fetch(part: np.ndarray) -> None:
             for i in part:

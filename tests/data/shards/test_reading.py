@@ -190,6 +190,8 @@ def test_every_replica_gets_its_own_equal_part_of_the_batch(jpeg):
         "for batch in Sharded(split, devices, shards.Reader(split)).batches(order, seeds):\n"
         "    parts = [devices.strategy.experimental_local_results(part) for part in batch]\n"
         "    assert all(len(each) == 12 // devices.replicas for part in parts for each in part)\n"
+        "    places = list(devices.strategy.extended.worker_devices)\n"
+        "    assert all([each.device for each in part] == places for part in parts)\n"
         "    print([zlib.crc32(np.concatenate([each.numpy() for each in part]).tobytes()) for part in parts])\n"
     )
     said = [python("-c", script, jpeg, devices) for devices in (1, 4)]
