@@ -1,9 +1,11 @@
 """The training step of `lottery bench step` in PyTorch, for comparison on the same GPU. Needs torch alone.
 
     python benchmarks/pytorch_step.py --size 32 --batch 128 --setting eager-float32 eager-bfloat16 compile-bfloat16
+    python benchmarks/pytorch_step.py --network resnet50 --size 224 --batch 256 --setting compile-graphs-bfloat16
 
-MobileNetV2 with the same layers, SGD with Nesterov momentum and weight decay, a mask on all kernels, images already on
-the device. Augmentation is left out, which favours PyTorch. Prints one JSON line per setting.
+MobileNetV2, ResNet-18 or ResNet-50 with the same layers, SGD with Nesterov momentum and weight decay, a mask on all
+kernels, images already on the device. Augmentation is left out, which favours PyTorch. Prints one JSON line per
+setting.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from statistics import median
 
 import torch
@@ -20,13 +23,14 @@ STAGES = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 def unit(
-    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, active: bool = True
-) -> list[nn.Module]:
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1,
+    active: type[nn.ReLU | nn.ReLU6] | None = nn.ReLU6,
+) -> list[nn.Module]:  # fmt: skip
     layers = [
         nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=1e-3),
     ]
-    return [*layers, nn.ReLU6(inplace=True)] if active else layers
+    return [*layers, active(inplace=True)] if active else layers
 
 
 class Block(nn.Module):
@@ -34,7 +38,7 @@ class Block(nn.Module):
         super().__init__()
         wide = inputs * expansion
         expand = unit(inputs, wide, 1) if expansion > 1 else []
-        self.layers = nn.Sequential(*expand, *unit(wide, wide, 3, stride, wide), *unit(wide, outputs, 1, active=False))
+        self.layers = nn.Sequential(*expand, *unit(wide, wide, 3, stride, wide), *unit(wide, outputs, 1, active=None))
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -52,7 +56,42 @@ def mobilenet_v2(small: bool, classes: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def measure(setting: str, size: int, batch: int, rounds: int, steps: int) -> dict[str, object]:
+class Residual(nn.Module):
+    def __init__(self, inputs: int, filters: int, stride: int, deep: bool) -> None:
+        super().__init__()
+        outputs = 4 * filters if deep else filters
+        plain, active = partial(unit, active=None), partial(unit, active=nn.ReLU)
+        if deep:  # the stride in the 3 × 3 convolution
+            layers = [*active(inputs, filters, 1), *active(filters, filters, 3, stride), *plain(filters, outputs, 1)]
+        else:
+            layers = [*active(inputs, filters, 3, stride), *plain(filters, filters, 3)]
+        project = stride > 1 or inputs != outputs
+        self.layers = nn.Sequential(*layers)
+        self.shortcut = nn.Sequential(*plain(inputs, outputs, 1, stride)) if project else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.relu(self.shortcut(x) + self.layers(x))
+
+
+def resnet(deep: bool, blocks: tuple[int, ...], classes: int) -> nn.Module:
+    layers: list[nn.Module] = [*unit(3, 64, 7, 2, active=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, count in enumerate(blocks):
+        filters = 64 * 2**stage
+        for block in range(count):
+            layers.append(Residual(channels, filters, 2 if stage and not block else 1, deep))
+            channels = 4 * filters if deep else filters
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+NETWORKS = {
+    "mobilenet_v2": lambda size, classes: mobilenet_v2(size <= 64, classes),
+    "resnet18": lambda size, classes: resnet(False, (2, 2, 2, 2), classes),
+    "resnet50": lambda size, classes: resnet(True, (3, 4, 6, 3), classes),
+}
+
+
+def measure(name: str, setting: str, size: int, batch: int, rounds: int, steps: int) -> dict[str, object]:
     how, precision = setting.rsplit("-", 1)
     half = precision == "bfloat16"
     torch.manual_seed(0)
@@ -61,7 +100,7 @@ def measure(setting: str, size: int, batch: int, rounds: int, steps: int) -> dic
     classes = 10 if size <= 64 else 1000
     # channels last pays with half precision; in float32 the usual order is the faster one
     order = torch.channels_last if half else torch.contiguous_format
-    network = mobilenet_v2(size <= 64, classes).cuda().to(memory_format=order)
+    network = NETWORKS[name](size, classes).cuda().to(memory_format=order)
     optimizer = torch.optim.SGD(network.parameters(), 0.01, 0.9, weight_decay=1e-4, nesterov=True)
     kernels = [p for p in network.parameters() if p.ndim > 1]
     masks = [(torch.rand_like(p) > 0.5).float() for p in kernels]
@@ -103,6 +142,7 @@ def measure(setting: str, size: int, batch: int, rounds: int, steps: int) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--network", choices=NETWORKS, default="mobilenet_v2")
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--setting", nargs="+", default=["eager-float32", "eager-bfloat16", "compile-bfloat16"])
@@ -110,7 +150,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()
     for setting in arguments.setting:
-        row = measure(setting, arguments.size, arguments.batch, arguments.rounds, arguments.steps)
+        row = measure(arguments.network, setting, arguments.size, arguments.batch, arguments.rounds, arguments.steps)
         print(json.dumps(row), flush=True)
         torch._dynamo.reset()
         torch.cuda.empty_cache()
