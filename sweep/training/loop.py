@@ -228,8 +228,9 @@ class _Run:
             raise Diverged(f"loss is {loss} in epoch {self.epoch + 1}{short}")
         if self.program.loss_scale < SMALLEST:
             raise Diverged(f"the gradient overflows at every loss scale, in epoch {self.epoch + 1}")
-        self._speed = (last - self.step) / took
-        self.step_times.append(1e3 / self._speed)
+        first, self._speed = not self._speed, (last - self.step) / took
+        if not first:  # the first call of a process also compiles
+            self.step_times.append(1e3 / self._speed)
         self.step = last
         self.seconds += took
         self.epoch_seconds += took
@@ -275,7 +276,7 @@ class _Run:
                 **gpu_load,
             },
         )
-        self._warn_of_waiting(work, images)
+        self._warn_of_waiting(work, batch)
         self.seconds += evaluating
         self.epoch_seconds = self.wait_seconds = 0.0
         self.step_times.clear()
@@ -288,13 +289,13 @@ class _Run:
         accuracy = f", validation {self.validation['top1']:.2%}" if self.validation else ""
         work.at(self.trained, f"epoch {self.epoch}/{recipe.epochs}: loss {loss:.3f}{accuracy}")
 
-    def _warn_of_waiting(self, work: Work, images: int) -> None:
-        """Print once that reading is slower than training, with the speed at which the images of this epoch came."""
+    def _warn_of_waiting(self, work: Work, batch: int) -> None:
+        """Print once that reading is slower than training, with the speed at which images come now."""
         share = self.wait_seconds / self.epoch_seconds
         if share > WAITING and self.wait_seconds > WAITED and not self._told_waiting:
             self._told_waiting = True
-            work.say(f"{self.label}: {share:.0%} of epoch {self.epoch} went into waiting for images, which came at "
-                     f"{images / self.epoch_seconds:,.0f} a second; a faster disk (data.cache), raw shards or more "
+            work.say(f"{self.label}: {share:.0%} of epoch {self.epoch} went into waiting for images, which come at "
+                     f"{self._speed * batch:,.0f} a second; a faster disk (data.cache), raw shards or more "
                      "cores per GPU help (docs/data.md)")  # fmt: skip
 
     def save(self) -> None:

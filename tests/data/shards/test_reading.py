@@ -262,7 +262,7 @@ def test_a_slow_disk_is_said_and_changes_no_bit(raw, program, tmp_path, capsys):
         _, end = trained(run, start_at(run), tmp_path / "trained", quiet=False)
     assert_equal_bits(end, weights)
     first, *_ = files.read_metrics(tmp_path / "trained")
-    said = [line for line in capsys.readouterr().out.splitlines() if "waiting for images, which came" in line]
+    said = [line for line in capsys.readouterr().out.splitlines() if "waiting for images, which come" in line]
     assert [f"test: {first['data_wait_share']:.0%} of epoch 1 went into" in line for line in said] == [True]
 
 
