@@ -1,7 +1,7 @@
 """A cache of decoded pictures, shared by all trainings on a node.
 
 It is a file of pixels as large as the whole split, and a file with one checksum per image, 0 if the image is not cached
-yet. Every process on the node that reads the split maps both into memory. A process that needs an image that is not
+yet. Every process on the node that reads the split opens both. A process that needs an image that is not
 cached decodes and stores it; two that do so at once write the same bytes, and one that is killed meanwhile has not set
 the checksum. So trainings may start, stop, die and join late, each in its own order, and a picture is decoded once.
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sweep.data.disk import Pieces
 from sweep.data.prepared import name_of
 from sweep.data.shards import Reader, Shards
 
@@ -29,35 +30,35 @@ class Decoded(Reader):
         size, images = shards.prepared.size, shards.prepared.images[shards.split]  # the whole split
         name = name_of(shards.prepared, shards.split)
         folder.mkdir(parents=True, exist_ok=True)
-        self._pixels = _mapped(folder / f"{name}.pixels", (images, size, size, 3))
-        self._sums = _mapped(folder / f"{name}.sums", (images,), np.uint32)
+        self._pixels = Pieces(_allocated(folder / f"{name}.pixels", images * size**2 * 3), os.O_RDWR)
+        self._sums = np.memmap(_allocated(folder / f"{name}.sums", 4 * images), np.uint32, "r+")
         self._known = np.zeros(images, bool)  # whether this process has compared the image with its checksum
 
     def pixels(self, row: int, out: np.ndarray) -> None:
-        place = self.shards.records["row"][row]
+        place = int(self.shards.records["row"][row])
         if self._sums[place]:
-            out[...] = self._pixels[place]
+            self._pixels.read(place * out.nbytes, out)
             if self._known[place] or self._sums[place] == checksum(out):
                 self._known[place] = True
                 return
         super().pixels(row, out)
-        self._pixels[place] = out
+        self._pixels.write(place * out.nbytes, out)
         self._sums[place] = checksum(out)
 
 
 def checksum(pixels: np.ndarray) -> int:
     """Return the CRC-32 of the pixels; never 0, which means that there is no image."""
-    return zlib.crc32(np.ascontiguousarray(pixels).data) or 1
+    return zlib.crc32(pixels.data) or 1
 
 
-def _mapped(path: Path, shape: tuple[int, ...], kind: type[np.generic] = np.uint8) -> np.ndarray:
-    """Return a memory-mapped file of this shape, created with zeros; allocated now: a full disk would crash later."""
+def _allocated(path: Path, size: int) -> Path:
+    """Return the file, created with zeros if it is new; allocated now, so that the disk is not found full later."""
     new = not path.exists()
     try:
         with path.open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * np.dtype(kind).itemsize)
+            os.posix_fallocate(file.fileno(), 0, size)
     except OSError:
         if new:
             path.unlink(missing_ok=True)
         raise
-    return np.memmap(path, kind, "r+", shape=shape)
+    return path

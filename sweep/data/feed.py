@@ -17,7 +17,7 @@ import tensorflow as tf
 from sweep.data import Files, Images, Split, host
 from sweep.data.decoded import Decoded
 from sweep.data.resident import Resident, ResidentShards, residence
-from sweep.data.shards import Reader, Shards
+from sweep.data.shards import THREADS, Reader, Shards
 from sweep.data.staging import room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
 from sweep.devices import Devices
@@ -73,11 +73,10 @@ class Sharded:
 
     def __init__(self, split: Shards, devices: Devices, reader: Reader) -> None:
         self.split, self.devices, self.reader = split, devices, reader
-        self.threads = len(os.sched_getaffinity(0))
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
         """Yield batches `(images, labels, windows)` in the given order: central windows, or random ones by `seeds`."""
-        with ThreadPoolExecutor(self.threads) as pool, ThreadPoolExecutor(AHEAD) as ahead:
+        with ThreadPoolExecutor(THREADS) as pool, ThreadPoolExecutor(AHEAD) as ahead:
             begun = (ahead.submit(self._batch, order, seeds, step, pool) for step in range(len(order)))
             waiting = deque(islice(begun, AHEAD))
             try:
@@ -91,7 +90,7 @@ class Sharded:
 
     def _batch(self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor) -> Any:
         rows = np.maximum(order[step], 0)  # -1 pads the last batch of an evaluation
-        images, records = self.reader.squares(rows, pool, self.threads), self.split.records[rows]
+        images, records = self.reader.squares(rows, pool), self.split.records[rows]
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
         return self._placed((images, records["label"].astype(np.int64), windows))
@@ -105,7 +104,8 @@ class Sharded:
     def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
         """Return the batch as tensors on the devices, split among the replicas."""
         names = self.devices.strategy.extended.worker_devices
-        each = len(batch[0]) // len(names)
+        each, left = divmod(len(batch[0]), len(names))
+        assert not left, "a batch is divisible by the number of replicas"
 
         def part(context: Any) -> Any:
             replica = context.replica_id_in_sync_group

@@ -1,8 +1,7 @@
 """Arrays in the host's memory that TensorFlow reads in place.
 
-`tf.constant` copies an array and holds Python's lock meanwhile: 57 ms for 50 MB (2 x86-64 cores, 2026-11-19).
-Nothing else of the process runs in that time, so a GPU that needs a batch every 21 ms waits. Memory that begins at a
-multiple of 64 bytes can be handed over without a copy.
+`tf.constant` copies an array, much of the time with Python's lock: 57 ms for 50 MB (2 x86-64 cores, 2026-11-19). A GPU
+that needs a batch every 21 ms waits then. Memory that begins at a multiple of 64 bytes is handed over without a copy.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
 def tensor(array: np.ndarray) -> Any:
     """Return an array as a tensor in the host's memory; it is copied only if its memory begins elsewhere.
 
-    Both may share memory afterwards, so the array must not be changed any more.
+    Both may share memory afterwards, and so may a variable that is assigned the tensor: never change the array again.
     """
     if array.ctypes.data % ALIGNMENT or not (array.flags.c_contiguous and array.flags.writeable):
         array, given = empty(array.shape, array.dtype), array

@@ -7,7 +7,6 @@ streamed shards, so both ways train on the same numbers.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweep.data import Images, host
-from sweep.data.shards import Reader, Shards
+from sweep.data.shards import THREADS, Reader, Shards
 from sweep.data.windows import central_windows, random_windows
 from sweep.devices import Devices
 from sweep.errors import Refused
@@ -97,14 +96,11 @@ class ResidentShards(Resident):
         self._fill(devices.strategy.experimental_local_results(self.images), reader)
 
     def _fill(self, copies: tuple[Any, ...], reader: Reader) -> None:
-        threads, count = len(os.sched_getaffinity(0)), len(self.split)
-        with (
-            ThreadPoolExecutor(threads) as pool,
-            Work(f"{self.split.split} images to the device", count) as work,
-        ):
+        count = len(self.split)
+        with ThreadPoolExecutor(THREADS) as pool, Work(f"{self.split.split} images to the device", count) as work:
             for first in range(0, count, PIECE):
                 rows = np.arange(first, min(first + PIECE, count))
-                squares = reader.squares(rows, pool, threads)
+                squares = reader.squares(rows, pool)
                 for replica, copy in enumerate(copies):
                     here = rows // self.each == replica if self.divided else np.ones(len(rows), bool)
                     if here.any():

@@ -16,7 +16,7 @@ from sweep import files
 from sweep.data import Dataset, Images, Split, SplitName, open_dataset
 from sweep.data.feed import feed
 from sweep.data.folder import class_files
-from sweep.devices import Devices, prepare
+from sweep.devices import Devices, first, prepare
 from sweep.errors import Refused, cut
 from sweep.experiment import Data
 from sweep.experiment.sources import SOURCES
@@ -157,5 +157,5 @@ def in_memory(split: Split, most: int, size: int) -> np.ndarray:
     if isinstance(chosen, Images):
         return chosen.images
     order = np.arange(len(chosen), dtype=np.int32)[None]
-    batch = next(iter(feed(chosen, prepare(), size).batches(order, None)))
+    batch = next(iter(feed(chosen, first(prepare(), 1), size).batches(order, None)))
     return np.asarray(tf.cast(tf.round(tf.cast(pixels(batch, size)[0], tf.float32)), tf.uint8))
