@@ -29,7 +29,7 @@ from sweep.progress import Work, console, show
 if TYPE_CHECKING:
     from sweep.bench.step import Timing
 
-app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
+app = App(name="bench", help="Measure speed on this machine.", group_commands="Commands")
 KERNELS = 10  # that the table of a profile shows
 # fields that change what a step is given, or how many there are, and not the step
 SIZES = {f"recipe.{name}" for name in ("stages", "first_size", "full_size_epoch", "batch", "epochs")}

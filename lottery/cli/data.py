@@ -29,12 +29,7 @@ MOST_JOBS = 1024
 NAMED = 10  # entries shown of a long list
 PROBLEMS = "problems.txt"
 
-app = App(
-    name="data",
-    help="Prepare images once, look at what was prepared.",
-    help_format="plaintext",
-    group_commands="Commands",
-)
+app = App(name="data", help="Prepare images once, look at what was prepared.", group_commands="Commands")
 
 
 @app.command

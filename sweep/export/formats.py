@@ -189,9 +189,7 @@ def _describe(subject: Subject, path: Path) -> None:
             archive.writestr("labels.txt", "\n".join(subject.facts.classes) + "\n")
 
 
-def _compared(
-    found: Format, subject: Subject, wanted: Wanted, path: Path, images: np.ndarray
-) -> tuple[float, float]:  # fmt: skip
+def _compared(found: Format, subject: Subject, wanted: Wanted, path: Path, images: np.ndarray) -> tuple[float, float]:
     """Return the largest difference of an output and the share of equal answers; raise Refused above the tolerance."""
     if found.run is None:
         with np.load(path) as arrays:
