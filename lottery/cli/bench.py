@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -134,7 +133,7 @@ def scaling(
     experiment = synthetic(model, size, batch, precision, width, "auto", steps * where.replicas)
     if data:
         source = Data("folder", path=data, image_size=size, flip=True)
-        experiment = dataclasses.replace(experiment, data=source)
+        experiment = replace(experiment, data=source)
     found = scale(experiment, where, rounds, steps, quiet=json_)
     summed, step_ms = found[0].all_reduce_bytes, found[-1].step_ms
     links = {gigabits: {nodes: 1e3 * over_link(summed, nodes, gigabits) for nodes in NODES} for gigabits in link}

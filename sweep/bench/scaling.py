@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -52,8 +51,8 @@ def _on(
 ) -> Scaling:  # fmt: skip
     """Return the measurement on these devices; `single`: images per second of one device, if known."""
     alone, count = experiment.recipe.batch, devices.replicas
-    recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
-    program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, devices)
+    recipe = replace(experiment.recipe, batch=alone * count, norm_images=alone)
+    program = Program(replace(experiment, recipe=recipe), dataset, devices)
     program.load(program.network.initial(0))
     epoch = program.epoch(0)
     steps = min(steps, program.steps)
