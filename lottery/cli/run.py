@@ -176,7 +176,7 @@ def sweep(
 def _run(home: Home, backend: Backend, quiet: bool, verbose: bool = False, report: bool = True) -> int:
     """Train what is missing, write the report, print failed and skipped trainings; return the exit status."""
     Runs(home.pool).refuse_replaced(*home.graph)
-    failures, status = backend.run(home), 0
+    failures = backend.run(home)
     try:
         if report:
             show.write_and_tell(home, verbose, quiet=quiet)
