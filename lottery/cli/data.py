@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from lottery.cli.find import Json, print_json
+from lottery.cli.say import NAMED
 from slurm import launch, sbatch
 from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -26,7 +27,6 @@ from sweep.files import write_text
 from sweep.progress import console, show
 
 MOST_JOBS = 1024
-NAMED = 10  # entries shown of a long list
 PROBLEMS = "problems.txt"
 
 app = App(name="data", help="Prepare images once, look at what was prepared.", group_commands="Commands")
