@@ -36,7 +36,6 @@ SIZES |= {"data.image_size", "data.images"}
 NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
-Network = Annotated[str, Parameter(help="A network, such as resnet20")]
 Width = Annotated[float, Parameter(help="Factor on the network's channels")]
 Rounds = Annotated[int, Parameter(help="Measurements of each variant, interleaved")]
 Steps = Annotated[int, Parameter(help="Training steps in one measurement")]
@@ -106,7 +105,7 @@ def step(
 @app.command
 def scaling(
     *,
-    model: Network = "mobilenet_v2_small",
+    model: Annotated[str, Parameter(help="A network, such as resnet20")] = "mobilenet_v2_small",
     width: Width = 0.35,
     size: Annotated[int, Parameter(help="Pixels of an image's side")] = 32,
     batch: Annotated[int, Parameter(help="Images per step on one device")] = 64,
