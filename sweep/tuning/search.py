@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from sweep.errors import Refused, brief
 from sweep.experiment import Experiment
@@ -79,7 +78,7 @@ def read(path: Path) -> Search:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected a search file (--search FILE), such as "
                       "experiments/sweeps/dry_run.yaml (docs/commands.md)") from None  # fmt: skip
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:  # not UTF-8; read_yaml refuses what is not YAML
         raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except Refused as error:
         raise Refused(f"{path}: {error}") from None
