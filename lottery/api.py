@@ -152,13 +152,12 @@ class Ticket:
 
     def model(self, probabilities: bool = True) -> Any:
         """Return the ticket as a Keras model that takes uint8 images; it can be trained further."""
-        from models.keras_model import keras_model
         from sweep.data import open_dataset
-        from sweep.export.subject import subject_of
+        from sweep.export.subject import Wanted, subject_of
 
         training = self.home.training(self.found.training)
         subject = subject_of(self.home, training, open_dataset(training.data))
-        return keras_model(subject.network, subject.weights, subject.facts.scale, subject.facts.offset, probabilities)
+        return subject.keras_model(Wanted(probabilities=probabilities))
 
 
 def _row_of(one: Verdict) -> dict[str, Any]:

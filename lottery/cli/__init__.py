@@ -29,26 +29,26 @@ app = App(
     help_format="plaintext",
     group_commands=Group("Options", sort_key=9),
 )
-WORK, CLUSTER, OUT, BESIDE = (
-    Group(name, sort_key=i)
-    for i, name in enumerate(("A sweep from beginning to end", "On SLURM", "Take a ticket out", "Other commands"))
-)
-COMMANDS: dict[Group, dict[str, Any]] = {
-    WORK: {
+COMMANDS: dict[str, dict[str, Any]] = {
+    "A sweep from beginning to end": {
         "dry-run": run.dry_run, "plan": plan.plan, "check": check.check, "sweep": run.sweep, "status": show.status,
         "report": show.report, "record": tidy.record, "train": run.train, "masks": masks.masks,
         "weights": weights.weights,
     },
-    CLUSTER: {
+    "On SLURM": {
         "logs": cluster.logs, "retry": cluster.retry, "cancel": cluster.cancel_, "sbatch": cluster.sbatch_,
     },
-    OUT: {"best": export.best, "evaluate": export.evaluate, "export": export.export,
-          "compare": compare.compare_},
-    BESIDE: {"data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
-             "profile": bench.profile, "schema": check.schema},
+    "Take a ticket out": {
+        "best": export.best, "evaluate": export.evaluate, "export": export.export, "compare": compare.compare_,
+    },
+    "Other commands": {
+        "data": data.app, "tune": tune.tune, "wandb": wandb.app, "tidy": tidy.tidy, "bench": bench.app,
+        "profile": bench.profile, "schema": check.schema,
+    },
 }  # fmt: skip
 bench.app.command(export.inference)
-for group, commands in COMMANDS.items():
+for number, (title, commands) in enumerate(COMMANDS.items()):
+    group = Group(title, sort_key=number)
     for place, (name, command) in enumerate(commands.items()):
         if isinstance(command, App):
             command.group, command.sort_key = (group,), place

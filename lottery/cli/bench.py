@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -29,7 +28,7 @@ from sweep.progress import Work, console, show
 if TYPE_CHECKING:
     from sweep.bench.step import Timing
 
-app = App(name="bench", help="Measure speed on this machine.", help_format="plaintext", group_commands="Commands")
+app = App(name="bench", help="Measure speed on this machine.", group_commands="Commands")
 KERNELS = 10  # that the table of a profile shows
 # fields that change what a step is given, or how many there are, and not the step
 SIZES = {f"recipe.{name}" for name in ("stages", "first_size", "full_size_epoch", "batch", "epochs")}
@@ -37,7 +36,6 @@ SIZES |= {"data.image_size", "data.images"}
 NODES = (2, 20)  # over which the time on a link is computed
 Precision = Literal["float32", "bfloat16", "float16"]
 Layers = Literal["auto", "plain", "shaped"]
-Network = Annotated[str, Parameter(help="A network, such as resnet20")]
 Width = Annotated[float, Parameter(help="Factor on the network's channels")]
 Rounds = Annotated[int, Parameter(help="Measurements of each variant, interleaved")]
 Steps = Annotated[int, Parameter(help="Training steps in one measurement")]
@@ -107,7 +105,7 @@ def step(
 @app.command
 def scaling(
     *,
-    model: Network = "mobilenet_v2_small",
+    model: Annotated[str, Parameter(help="A network, such as resnet20")] = "mobilenet_v2_small",
     width: Width = 0.35,
     size: Annotated[int, Parameter(help="Pixels of an image's side")] = 32,
     batch: Annotated[int, Parameter(help="Images per step on one device")] = 64,
@@ -134,7 +132,7 @@ def scaling(
     experiment = synthetic(model, size, batch, precision, width, "auto", steps * where.replicas)
     if data:
         source = Data("folder", path=data, image_size=size, flip=True)
-        experiment = dataclasses.replace(experiment, data=source)
+        experiment = replace(experiment, data=source)
     found = scale(experiment, where, rounds, steps, quiet=json_)
     summed, step_ms = found[0].all_reduce_bytes, found[-1].step_ms
     links = {gigabits: {nodes: 1e3 * over_link(summed, nodes, gigabits) for nodes in NODES} for gigabits in link}

@@ -15,14 +15,14 @@ from sweep.errors import Refused
 from sweep.progress import console, show
 from sweep.report.comparison import Side, compare, side_of, side_of_training, table, write_comparison
 
-Sides = Annotated[
-    str,
-    Parameter(help="Two or more experiments, or trainings as EXPERIMENT:TRAINING", completer=completion.experiments),
-]
-
 
 def compare_(
-    *sides: Sides,
+    *sides: Annotated[
+        str,
+        Parameter(
+            help="Two or more experiments, or trainings as EXPERIMENT:TRAINING", completer=completion.experiments
+        ),
+    ],
     out: Annotated[Path, Parameter(help="Folder for comparison.html")] = Path("comparison"),
     json_: Json = False,
     results: Results = RESULTS,

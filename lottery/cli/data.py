@@ -6,12 +6,13 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from rich.table import Table
 
 from lottery.cli.find import Json, print_json
+from lottery.cli.say import NAMED
 from slurm import launch, sbatch
 from sweep.data import engine, spark
 from sweep.data.prepare import SHARD_BYTES, Options, plan
@@ -26,15 +27,9 @@ from sweep.files import write_text
 from sweep.progress import console, show
 
 MOST_JOBS = 1024
-NAMED = 10  # entries shown of a long list
 PROBLEMS = "problems.txt"
 
-app = App(
-    name="data",
-    help="Prepare images once, look at what was prepared.",
-    help_format="plaintext",
-    group_commands="Commands",
-)
+app = App(name="data", help="Prepare images once, look at what was prepared.", group_commands="Commands")
 
 
 @app.command
@@ -163,13 +158,11 @@ def inspect(
     Example: lottery data inspect shards --verify --sheet sheet.png
     """
     made = open_prepared(dest)
-    rows, broken, bare = [], list[tuple[Path, str]](), 0
+    rows, broken = list[dict[str, Any]](), list[tuple[Path, str]]()
     for split, count in made.counts.items():
         wrong = {number: what for number in range(count) if (what := damage(made, split, number, verify))}
         broken += [(made.shard(split, number), what) for number, what in wrong.items()]
         indices = [read_index(made, split, number) for number in range(count) if number not in wrong]
-        without = sum(None in (index["sha256"], index["crc32"]) for index in indices)
-        bare += without
         labels = Counter(record[2] for index in indices for record in index["records"])
         per_class = [labels[label] for label in range(len(made.classes))]
         rows.append(
@@ -178,7 +171,7 @@ def inspect(
                 "images": sum(per_class),
                 "shards": len(indices),
                 "shards missing": count - len(made.done(split)),
-                "shards without checksums": without,
+                "shards without checksums": sum(None in (index["sha256"], index["crc32"]) for index in indices),
                 "bytes": sum(index["bytes"] for index in indices),
                 "fewest in a class": min(per_class, default=0),
                 "most in a class": max(per_class, default=0),
@@ -201,7 +194,7 @@ def inspect(
         console.print(what)
     if len(broken) > NAMED:
         console.print(f"and {len(broken) - NAMED} more; --json lists all")
-    if bare:
+    if bare := sum(row["shards without checksums"] for row in rows):
         console.print(
             f"{bare} shards have no checksums of their images: an earlier version made them, and what changes in them "
             "is not seen while training; lottery data prepare into another folder makes such that have"

@@ -154,9 +154,8 @@ def export(
     formats.format_of(to, precision)  # may raise Refused, so before anything is loaded
     home, training = chosen(experiment, words, results)
     dataset = open_dataset(training.data)
-    samples, checked = (
-        in_memory(part, count, dataset.image_size) for part, count in ((dataset.train, 200), (dataset.test, 100))
-    )
+    samples = in_memory(dataset.train, 200, dataset.image_size)
+    checked = in_memory(dataset.test, 100, dataset.image_size)
     wanted = Wanted(precision, True, preprocessing, not logits, samples)
     replaced = " (replaced)" if to.exists() else ""
     found = formats.export(subject_of(home, training, dataset), to, wanted, checked)

@@ -107,8 +107,8 @@ def _said(found: Found) -> str:
 def _compare(home: Home, as_json: bool) -> None:
     """Show pairs of masks of one density that differ in seed, method, round or point; if there are none, controls."""
     masks = made(home)
-    others = dict.fromkeys(one.mask for one in home.graph if one.mask and one.mask.as_made in masks)
-    found = pairs(home, masks) or pairs(home, [mask for mask in others if mask])
+    others = dict.fromkeys(mask for one in home.graph if (mask := one.mask) and mask.as_made in masks)
+    found = pairs(home, masks) or pairs(home, list(others))
     if as_json:
         return print_json(
             [{"one": pair.one, "other": pair.other, "density": pair.density, **asdict(pair.overlap)} for pair in found]

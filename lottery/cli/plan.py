@@ -63,8 +63,8 @@ def render(found: Plan, every: bool = False) -> str:
             said += f"; {besides} dense run{'s' * (besides > 1)} besides"
     elif to_come and not found.estimate:
         said += "; times are predicted once the dense run has been measured"
-    lines = [said, str(found.estimate or ""), str(found.forecast or ""), found.power]
-    lines.insert(3, str(found.cost) if found.cost.spent else "")
+    cost = str(found.cost) if found.cost.spent else ""
+    lines = [said, str(found.estimate or ""), str(found.forecast or ""), cost, found.power]
     if found.reading and found.reading.wait > ENOUGH:
         lines.append(f"Warning: {found.reading}; {found.reading.remedy}")
     lines += [

@@ -40,10 +40,6 @@ from sweep.work.worker import Failure, Worker, record_failure
 
 Jobs = Annotated[int, Parameter(help="Trainings at a time, each in its own process; 1 = all in this one")]
 PerGpu = Annotated[int, Parameter(help="Trainings at a time on one GPU, under NVIDIA's MPS")]
-Restarts = Annotated[
-    int | None, Parameter(help="Restarts without progress after which a task fails; default: no limit")
-]
-Quiet = Annotated[bool, Parameter(help="Print errors only")]
 
 
 def dry_run(*overrides: Override, results: Results = RESULTS, jobs: Jobs = 0, verbose: Verbose = False) -> int:
@@ -66,7 +62,9 @@ def train(
     seed: Annotated[int | None, Parameter(help="Only the dense run of this seed of the experiment")] = None,
     devices: Devices = 0,
     per_gpu: PerGpu = 1,
-    restarts: Restarts = None,
+    restarts: Annotated[
+        int | None, Parameter(help="Restarts without progress after which a task fails; default: no limit")
+    ] = None,
     results: Results = RESULTS,
 ) -> int:
     """Train the dense runs of an experiment, or the trainings named; then show what each mask would keep.
@@ -123,7 +121,7 @@ def sweep(
     wait: Annotated[bool, Parameter(help="With --on slurm: wait until all jobs have ended")] = False,
     dry_run: Annotated[bool, Parameter(help="With --on slurm: show the job scripts, submit nothing")] = False,
     take_over: Annotated[bool, Parameter(help="Train here although a cluster has jobs; cancel them first")] = False,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, Parameter(help="Print errors only")] = False,
     verbose: Verbose = False,
     results: Results = RESULTS,
 ) -> int:
@@ -176,7 +174,7 @@ def sweep(
 def _run(home: Home, backend: Backend, quiet: bool, verbose: bool = False, report: bool = True) -> int:
     """Train what is missing, write the report, print failed and skipped trainings; return the exit status."""
     Runs(home.pool).refuse_replaced(*home.graph)
-    failures, status = backend.run(home), 0
+    failures = backend.run(home)
     try:
         if report:
             show.write_and_tell(home, verbose, quiet=quiet)

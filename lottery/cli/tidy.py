@@ -150,9 +150,7 @@ def _of_other_runs(results: Path, asked: Mapping[str, Task | Mask]) -> dict[str,
 
 def _under_way(path: Path) -> bool:
     owner = claim.read(path) if path.is_dir() else None
-    if owner is None or (path / "result.json").exists():
-        return False
-    return claim.alive_elsewhere(path, owner)
+    return owner is not None and not (path / "result.json").exists() and claim.alive_elsewhere(path, owner)
 
 
 def _bytes(path: Path) -> int:

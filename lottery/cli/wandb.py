@@ -13,7 +13,7 @@ from sweep.progress import console
 from sweep.report.findings import findings, in_markdown
 from sweep.tracking.dashboard import publish_report, publish_workspace
 
-app = App(name="wandb", help="Upload a sweep to wandb.", help_format="plaintext", group_commands="Commands")
+app = App(name="wandb", help="Upload a sweep to wandb.", group_commands="Commands")
 
 
 @app.command

@@ -57,8 +57,7 @@ def _train(
     experiment: Experiment, results: Path, threads: int, barrier: Barrier, seconds: float, pipe: Connection
 ) -> None:
     began = time.monotonic()
-    gpus = visible_gpus()
-    if gpus:
+    if gpus := visible_gpus():
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]
     from sweep.training.compiled import compile_once, keep_compiled
 

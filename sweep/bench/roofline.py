@@ -26,7 +26,6 @@ PASSES = 10
 # its gradient is written, and read by both products; the output is read for the activation's gradient.
 WIDENING_PASSES = 6
 BLUR_PASSES = 4  # forward: the input is read and the output written; backward: the same of their gradients
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 VECTORS = 8  # float32 numbers per weight and step: weight, momentum, gradient, read and written; mask, cast copy
 
 
@@ -50,7 +49,7 @@ def operations(network: Network, batch: int) -> float:
 def traffic(network: Network, batch: int, precision: str) -> float:
     """Return the bytes of a step through memory: a layer's output `_passes` times, and VECTORS numbers per weight."""
     passed = sum(_passes(layer) * math.prod(layer.output) for layer in network.layers)
-    return float(BYTES[precision] * passed * batch + VECTORS * 4 * network.parameters)
+    return float(tf.as_dtype(precision).size * passed * batch + VECTORS * 4 * network.parameters)
 
 
 def _passes(layer: Layer) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -52,8 +51,8 @@ def _on(
 ) -> Scaling:  # fmt: skip
     """Return the measurement on these devices; `single`: images per second of one device, if known."""
     alone, count = experiment.recipe.batch, devices.replicas
-    recipe = dataclasses.replace(experiment.recipe, batch=alone * count, norm_images=alone)
-    program = Program(dataclasses.replace(experiment, recipe=recipe), dataset, devices)
+    recipe = replace(experiment.recipe, batch=alone * count, norm_images=alone)
+    program = Program(replace(experiment, recipe=recipe), dataset, devices)
     program.load(program.network.initial(0))
     epoch = program.epoch(0)
     steps = min(steps, program.steps)
@@ -63,7 +62,8 @@ def _on(
         work.one_more()
     del times[0]  # includes compiling
     step = median(total for total, _ in times) / steps
-    reduce = _all_reduce(program, devices) if count > 1 else 0.0
+    summed = program.network.parameters + sums_of(dataset.classes)  # gradients, batch statistics, loss, right answers
+    reduce = _all_reduce(summed, devices) if count > 1 else 0.0
     rate = recipe.batch / step
     return Scaling(
         devices=count,
@@ -72,7 +72,7 @@ def _on(
         images_per_second=rate,
         epoch_seconds=len(dataset.train) / rate,
         efficiency=rate / (count * (single or rate)),
-        all_reduce_bytes=4 * _summed(program),
+        all_reduce_bytes=4 * summed,
         all_reduce_ms=1e3 * reduce,
         all_reduce_share=reduce / step,
         data_wait_share=sum(wait for _, wait in times) / sum(total for total, _ in times),
@@ -88,14 +88,8 @@ def over_link(summed: int, nodes: int, gigabits: float) -> float:
     return 2 * (nodes - 1) / nodes * 8 * summed / (1e9 * gigabits)
 
 
-def _summed(program: Program) -> int:
-    """Return how many numbers a step sums over the devices: gradients, batch statistics, loss, right answers."""
-    return program.network.parameters + sums_of(program.dataset.classes)
-
-
-def _all_reduce(program: Program, devices: Devices, times: int = 20) -> float:
-    """Return the seconds of summing over the devices what a step sums, by itself."""
-    length = _summed(program)
+def _all_reduce(length: int, devices: Devices, times: int = 20) -> float:
+    """Return the seconds of summing a vector of this length over the devices, by itself."""
     with devices.strategy.scope():
         vector = tf.Variable(tf.ones(length), trainable=False, **PER_REPLICA)
 

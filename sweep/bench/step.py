@@ -96,21 +96,17 @@ def time_steps(
     except tf.errors.ResourceExhaustedError:
         return [replace(timing, failure="out of memory") for timing in found]
     memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30 if devices.kind == "GPU" else None
-    least = [
-        rates(timing.precision).seconds(program.network, timing.batch // devices.replicas, timing.precision)
-        for timing, (program, _) in zip(found, programs, strict=True)
-    ]
-    beside = [tuple(np.percentile(np.divide(times, each[0]), (25, 50, 75)).tolist()) for times in each]
-    return [
-        replace(
-            timing, first_seconds=start, step_ms=1e3 * step, quartiles=quartiles,
+    out = []
+    for timing, (program, _), start, times in zip(found, programs, first, each, strict=True):
+        least = rates(timing.precision).seconds(program.network, timing.batch // devices.replicas, timing.precision)
+        low, middle, high = np.percentile(np.divide(times, each[0]), (25, 50, 75)).tolist()
+        step = median(times)
+        out.append(replace(
+            timing, first_seconds=start, step_ms=1e3 * step, quartiles=(low, middle, high),
             images_per_second=timing.batch / step, epoch_seconds=usual_images(timing.size) / timing.batch * step,
-            utilisation=busy and 100 * busy, memory_gib=memory, roofline=shortest / step,
-        )
-        for timing, start, step, quartiles, shortest in zip(
-            found, first, map(median, each), beside, least, strict=True
-        )
-    ]  # fmt: skip
+            utilisation=busy and 100 * busy, memory_gib=memory, roofline=least / step,
+        ))  # fmt: skip
+    return out
 
 
 def usual_images(size: int) -> int:

@@ -71,8 +71,7 @@ def pictures_in(folder: Path, names: Sequence[str], size: int, channels: int) ->
             picture = eight_bits(Image.open(path)).convert("RGB" if channels == 3 else "L")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise Refused(f"--on {path}: {cut(' '.join(str(error).split()))}; expected a picture") from None
-        picture = picture if picture.size == (size, size) else picture.resize((size, size), Image.Resampling.BILINEAR)
-        return np.asarray(picture).reshape(size, size, channels)
+        return np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).reshape(size, size, channels)
 
     return Images(np.stack([read(path) for path in found.paths]), found.labels)
 

@@ -44,7 +44,7 @@ def _onnx(subject: Subject, wanted: Wanted, path: Path) -> None:
         import tf2onnx  # noqa: F401  Keras exports through it
     except ImportError as error:
         raise Refused(f"{error.name} is not installed; {EXTRA}") from None
-    keras_model = _model(subject, wanted)
+    keras_model = subject.keras_model(wanted)
     keras_model.export(path, format="onnx", input_signature=list(keras_model.inputs), verbose=False)
     model = onnx.load(path)
     onnx.helper.set_model_props(model, {FACTS: json.dumps(asdict(subject.facts))})
@@ -55,13 +55,6 @@ def _npz(subject: Subject, wanted: Wanted, path: Path) -> None:
     with open(path, "wb") as f:  # savez would append .npz to the name
         arrays: dict[str, Any] = dict(subject.network.named(subject.weights))
         np.savez_compressed(f, **arrays)
-
-
-def _model(subject: Subject, wanted: Wanted) -> Any:
-    from models.keras_model import keras_model
-
-    pixels = {"scale": subject.facts.scale, "offset": subject.facts.offset} if wanted.preprocessing else {}
-    return keras_model(subject.network, subject.weights, probabilities=wanted.probabilities, **pixels)
 
 
 # How each file is run, by its own library alone ---------------------------------------------------------------------
@@ -98,7 +91,7 @@ class Format:
 
 
 FORMATS = {
-    ".keras": Format("Keras model", lambda one, wanted, path: _model(one, wanted).save(path), _run_keras),
+    ".keras": Format("Keras model", lambda one, wanted, path: one.keras_model(wanted).save(path), _run_keras),
     ".tflite": Format(
         "LiteRT (TensorFlow Lite)", lambda one, wanted, path: path.write_bytes(lite.converted(one, wanted)),
         lambda path, images: lite.run(path.read_bytes(), images), ("float32", "float16", "int8"),
@@ -106,7 +99,8 @@ FORMATS = {
     ".onnx": Format("ONNX", _onnx, _run_onnx),
     ".npz": Format("numpy arrays", _npz, None),
     "": Format(
-        "SavedModel folder", lambda one, wanted, path: _model(one, wanted).export(path, verbose=False), _run_saved_model
+        "SavedModel folder", lambda one, wanted, path: one.keras_model(wanted).export(path, verbose=False),
+        _run_saved_model,
     ),
 }  # fmt: skip
 
@@ -189,9 +183,7 @@ def _describe(subject: Subject, path: Path) -> None:
             archive.writestr("labels.txt", "\n".join(subject.facts.classes) + "\n")
 
 
-def _compared(
-    found: Format, subject: Subject, wanted: Wanted, path: Path, images: np.ndarray
-) -> tuple[float, float]:  # fmt: skip
+def _compared(found: Format, subject: Subject, wanted: Wanted, path: Path, images: np.ndarray) -> tuple[float, float]:
     """Return the largest difference of an output and the share of equal answers; raise Refused above the tolerance."""
     if found.run is None:
         with np.load(path) as arrays:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import softmax
 
 BINS = 15  # bins of confidence, as in Guo et al. 2017
 
@@ -19,8 +20,7 @@ class Predictions:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        shifted = self.logits.astype(np.float64) - self.logits.max(1, keepdims=True)
-        return np.exp(shifted) / np.exp(shifted).sum(1, keepdims=True)
+        return np.asarray(softmax(self.logits.astype(np.float64), 1))
 
     @cached_property
     def answers(self) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -75,6 +75,13 @@ class Subject:
 
         logits, _ = self.network.apply(self.weights, tf.constant(self.normalised(images)), False)
         return (tf.nn.softmax(logits) if probabilities else logits).numpy()
+
+    def keras_model(self, wanted: Wanted) -> Any:
+        """Return the training as a Keras model, which can be trained further."""
+        from models.keras_model import keras_model
+
+        pixels = {"scale": self.facts.scale, "offset": self.facts.offset} if wanted.preprocessing else {}
+        return keras_model(self.network, self.weights, probabilities=wanted.probabilities, **pixels)
 
 
 def normalised(images: np.ndarray, scale: list[float], offset: list[float]) -> np.ndarray:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from sweep.errors import Refused, brief
 from sweep.experiment import Experiment
@@ -38,22 +37,13 @@ DISTRIBUTIONS: dict[str, Callable[[float, float, float], float]] = {
 
 @dataclass(frozen=True)
 class Search:
-    """A search in the format of wandb's sweeps: method, metric and the parameters to vary."""
+    """A search in the format of wandb's sweeps."""
 
-    content: dict[str, Any]  # the file, in the format of wandb's sweeps
-
-    @property
-    def method(self) -> str:
-        return str(self.content["method"])
-
-    @property
-    def metric(self) -> str:
-        return str(self.content["metric"]["name"])
-
-    @property
-    def falling(self) -> bool:
-        """Whether a lower metric is better."""
-        return bool(self.content["metric"].get("goal") == "minimize")
+    content: dict[str, Any]  # the whole file
+    method: str
+    metric: str
+    falling: bool  # whether a lower metric is better
+    parameters: dict[str, Any]  # what to vary: the values or the distribution of each field
 
     @property
     def count(self) -> int:
@@ -62,10 +52,6 @@ class Search:
             math.prod(len(_values(choice)) for choice in self.parameters.values()) if self.method == "grid" else None
         )
         return min(filter(None, (self.content.get("run_cap"), whole)))
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return dict(self.content["parameters"])
 
     def hash(self, experiment: Experiment) -> str:
         text = json.dumps([dense_of(experiment, experiment.seeds[0]).digest, self.content], sort_keys=True)
@@ -79,7 +65,7 @@ def read(path: Path) -> Search:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; expected a search file (--search FILE), such as "
                       "experiments/sweeps/dry_run.yaml (docs/commands.md)") from None  # fmt: skip
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:  # not UTF-8; read_yaml refuses what is not YAML
         raise Refused(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except Refused as error:
         raise Refused(f"{path}: {error}") from None
@@ -116,7 +102,7 @@ def read(path: Path) -> Search:
         else:
             listed = isinstance(choice.get("values"), list) and bool(choice["values"])
             need("value" in choice or listed, where, choice, "value:, values: or distribution:")
-    return Search(raw)
+    return Search(raw, raw["method"], metric["name"], metric["goal"] == "minimize", parameters)
 
 
 def trials(search: Search, experiment: Experiment) -> list[Trial]:
