@@ -10,10 +10,10 @@ from sweep.training.schedule import check_batch, check_points, check_size
 
 def fitting(experiment: Experiment) -> Dataset:
     """Return the data set of an experiment; raise Refused if batch, image size or points do not fit it."""
-    dataset = _fitting(experiment.data, experiment.recipe)
+    dataset = _fitting(experiment.data, experiment.recipe, "data")
     source = dataset
     if experiment.transfer.source:
-        source = _fitting(experiment.source.data, experiment.source.recipe)
+        source = _fitting(experiment.source.data, experiment.source.recipe, "transfer.data")
         if source.channels != dataset.channels:
             raise Refused(f"data.channels: {dataset.name} has {dataset.channels} and {source.name} {source.channels}; "
                           "expected as many, as with rgb for grey images")  # fmt: skip
@@ -21,8 +21,8 @@ def fitting(experiment: Experiment) -> Dataset:
     return dataset
 
 
-def _fitting(data: Data, recipe: Recipe) -> Dataset:
-    refuse_absent(data)
+def _fitting(data: Data, recipe: Recipe, section: str) -> Dataset:
+    refuse_absent(data, section)
     dataset = open_dataset(data)
     check_batch(recipe, len(dataset.train))
     check_size(recipe, dataset.image_size)

@@ -92,6 +92,13 @@ def test_a_transfer_that_makes_no_sense_is_refused_in_one_line_and_nothing_is_wr
     assert words in done.stderr and "Traceback" not in done.stderr and not (files_of / "out").exists()
 
 
+def test_missing_images_of_the_source_are_named_as_the_sources(files_of):
+    words = (files_of / "moved.yaml", "transfer.data.name=cifar10", "transfer.data.path=/nowhere")
+    for command in ("sweep", "sbatch"):
+        done = lottery(command, *words, "--results", files_of / "out", check=2)
+        assert done.stderr.startswith("lottery: transfer.data.path: nothing at /nowhere; ")
+
+
 def test_a_file_that_is_its_own_source_is_refused(tmp_path):
     (tmp_path / "one.yaml").write_text("transfer: {source: other.yaml}\n")
     (tmp_path / "other.yaml").write_text("transfer: {source: one.yaml}\n")
