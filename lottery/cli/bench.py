@@ -163,6 +163,7 @@ def input_(
     batch: Annotated[int, Parameter(help="Images per step")] = 256,
     rate: Annotated[float, Parameter(help="Images per second that the GPU trains on (bench step)")] = 10_000,
     cache: Annotated[str, Parameter(help="Folder of this node for decoded pictures, or off")] = "off",
+    cold: Annotated[bool, Parameter(help="Read shards from their disk, not from the system's cache")] = False,
     seconds: Annotated[float, Parameter(help="Duration of the measurement")] = 10.0,
     json_: Json = False,
 ) -> None:
@@ -178,7 +179,7 @@ def input_(
     from sweep.devices import prepare
 
     with Work("reading", seconds, quiet=json_) as work:
-        found = measure(source, prepare(), batch, seconds, rate, work)
+        found = measure(source, prepare(), batch, seconds, rate, work, cold)
     if json_:
         return print_json({"hardware": hardware(), **asdict(found)})
     console.print(

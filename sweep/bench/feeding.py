@@ -6,8 +6,8 @@ import os
 import time
 from dataclasses import dataclass
 
-from sweep.data import open_dataset
-from sweep.data.feed import feed
+from sweep.data import disk, open_dataset
+from sweep.data.feed import Sharded, feed
 from sweep.data.resident import Resident
 from sweep.devices import Devices
 from sweep.errors import Refused
@@ -31,16 +31,25 @@ class Feeding:
     busy: float  # share of this node's cores in use; far below 1, the disk is the limit
 
 
-def measure(data: Data, devices: Devices, batch: int, seconds: float, rate: float, work: Work) -> Feeding:
-    """Return the speed of reading training batches as a training does, measured for about `seconds`."""
+def measure(
+    data: Data, devices: Devices, batch: int, seconds: float, rate: float, work: Work, cold: bool = False
+) -> Feeding:
+    """Return the speed of reading training batches as a training does, measured for about `seconds`.
+
+    `cold`: every epoch begins with shards that are not in the system's cache, so their disk is measured.
+    """
     dataset = open_dataset(data)
     source = feed(dataset.train, devices, dataset.image_size, data.cache)
     if isinstance(source, Resident):
         raise Refused(f"{data.path or data.name}: trained from the device's memory; nothing is read while it trains")
+    if cold and not isinstance(source, Sharded):
+        raise Refused(f"{data.path}: expected a folder that lottery data prepare made, with --cold")
     batch = min(batch, len(dataset.train))
     images, wall, cpu, number = 0, 0.0, 0.0, 0
     while wall < seconds:
         epoch = epoch_of(Recipe(batch=batch), 0, number, len(dataset.train), dataset.image_size)
+        if cold and isinstance(source, Sharded):
+            disk.forget(source.reader.paths)
         before = time.perf_counter(), time.process_time()
         for step, _ in enumerate(source.batches(epoch.order, epoch.seeds)):
             if number == 0 and step == WARM:  # the first few also open files

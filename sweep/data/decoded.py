@@ -34,6 +34,10 @@ class Decoded(Reader):
         self._sums = np.memmap(_allocated(folder / f"{name}.sums", 4 * images), np.uint32, "r+")
         self._known = np.zeros(images, bool)  # whether this process has compared the image with its checksum
 
+    @property
+    def paths(self) -> list[Path]:
+        return [self._pixels.path]
+
     def pixels(self, row: int, out: np.ndarray) -> None:
         place = int(self.shards.records["row"][row])
         if self._sums[place]:

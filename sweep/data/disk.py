@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -49,6 +49,14 @@ class Pieces:
         while left:
             count = os.pwrite(self._handle, left, first)
             left, first = left[count:], first + count
+
+
+def forget(paths: Iterable[Path]) -> None:
+    """Take files out of the system's cache, so that they are read from the disk again."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fdatasync(file)  # what is not written yet stays
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def kept_open(path_of: Callable[[int], Path]) -> Callable[[int], Pieces]:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -131,6 +132,12 @@ class Reader:
 
         list(pool.map(fetch, np.array_split(np.arange(len(rows)), THREADS)))
         return images
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files that are read."""
+        prepared, split = self.shards.prepared, self.shards.split
+        return [prepared.shard(split, number) for number in range(prepared.counts[split])]
 
     def encoded(self, row: int) -> bytes:
         """Return the stored bytes of the image of one row."""

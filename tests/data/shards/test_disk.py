@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep.data import host, shards
+from sweep.data import disk, host, shards
 from sweep.data.decoded import Decoded
 from sweep.data.disk import Pieces
 from sweep.data.shards import Reader
 from sweep.errors import Refused
+from sweep.experiment import Data
+from sweep.progress import Work
 from tests.commands import python
 from tests.data.shards.conftest import SIZE, prepare
 from tests.slurm_cluster import until
@@ -101,19 +103,18 @@ def test_a_cache_that_was_cut_off_is_named(jpeg, tmp_path):
 
 def test_a_file_is_closed_when_nobody_has_it(tmp_path):
     (tmp_path / "file").write_bytes(bytes(range(10)))
-    before, out = open_files(), np.empty(4, np.uint8)
-    pieces = Pieces(tmp_path / "file")
-    assert len(open_files()) == len(before) + 1
+    pieces, out = Pieces(tmp_path / "file"), np.empty(4, np.uint8)
+    assert is_open(tmp_path / "file")
     pieces.read(3, out)
     assert out.tolist() == [3, 4, 5, 6]
     del pieces
-    assert open_files() == before
+    assert not is_open(tmp_path / "file")
     with pytest.raises(FileNotFoundError):
         Pieces(tmp_path / "none")
 
 
-def open_files() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir() if path.exists()}
+def is_open(path: Path) -> bool:
+    return any(one.is_symlink() and one.readlink() == path for one in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.tensorflow
@@ -129,3 +130,39 @@ def test_a_batch_is_handed_over_where_it_was_read(form, request, monkeypatch):
     (images,) = (array for array in given if array.ndim == 4)
     images[5, 6, 7] += 1
     np.testing.assert_array_equal(batch[0].numpy(), images)
+
+
+def from_disk() -> int:
+    """Return how many bytes this process has had read from disks."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["read_bytes"])
+
+
+def test_files_that_are_forgotten_are_read_from_the_disk_again(tmp_path):
+    size, before = 1 << 22, from_disk()
+    (tmp_path / "file").write_bytes(bytes(size))
+    pieces, out = Pieces(tmp_path / "file"), np.empty(size, np.uint8)
+    pieces.read(0, out)
+    assert from_disk() == before, "it is in the cache"
+    disk.forget([tmp_path / "file"])
+    pieces.read(0, out)
+    if from_disk() == before:
+        pytest.skip("these files have no disk")
+    assert from_disk() >= before + size
+
+
+@pytest.mark.tensorflow
+def test_a_bench_of_a_cold_disk_forgets_what_is_read(raw, jpeg, source, tmp_path):
+    from sweep.bench.feeding import measure
+    from sweep.devices import prepare as devices
+
+    with Work("reading", 1, quiet=True) as work, pytest.MonkeyPatch.context() as patch:
+        forgotten: list[Path] = []
+        patch.setattr(disk, "forget", forgotten.extend)
+        for folder, cache, wanted in ((raw, "off", raw.glob("train-*.raw")), (jpeg, tmp_path, None)):
+            data = Data("shards", path=str(folder), image_size=16, cache=str(cache))
+            assert measure(data, devices(), 20, 0.01, 1e4, work, cold=True).images_per_second > 0
+            assert set(forgotten) == set(wanted or tmp_path.glob("train-*.pixels")) and forgotten
+            forgotten.clear()
+        with pytest.raises(Refused, match="expected a folder that lottery data prepare made, with --cold"):
+            measure(Data("folder", path=str(source), image_size=16), devices(), 20, 0.01, 1e4, work, cold=True)
