@@ -88,12 +88,10 @@ def near_and_level(own: Array) -> tuple[Array, Array, Array]:
     pooled = own.reshape(len(own), levels, REWINDS).mean(2)
     near, tickets = np.empty_like(pooled), np.empty(levels)
     for level in range(levels):
-        width = 1
-        while True:
+        for width in range(1, levels + 2):
             low, high = max(0, level - width), min(levels, level + width + 1)
-            if (high - low) * REWINDS >= NEIGHBOURS or width > levels:
+            if (high - low) * REWINDS >= NEIGHBOURS:
                 break
-            width += 1
         near[:, level], tickets[level] = pooled[:, low:high].mean(1), (high - low) * REWINDS
     return np.repeat(near, REWINDS, 1), np.repeat(pooled, REWINDS, 1), np.repeat(tickets, REWINDS)
 

@@ -40,7 +40,7 @@ def inverted_residual(net: Any, x: Any, block: int, channels: int, out: int, exp
     return net.add(x, y) if stride == 1 and channels == out else y
 
 
-def divisible(channels: float, by: int = 8) -> int:
-    """Return `channels` rounded to a multiple of `by`, but never less than 0.9 × `channels`."""
-    rounded = max(by, int(channels + by / 2) // by * by)
-    return rounded + by if rounded < 0.9 * channels else rounded
+def divisible(channels: float) -> int:
+    """Return `channels` rounded to a multiple of 8, but never less than 0.9 × `channels`."""
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded

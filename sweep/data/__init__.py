@@ -133,18 +133,13 @@ def in_memory(data: Data, names: Sequence[str], train: Images, test: Images) -> 
     assert isinstance(kept, Images)
     mean, deviation = pixel_statistics(kept.images)
     shape = kept.images.shape
-    return Dataset(
-        data.name, len(names), shape[1], shape[3], kept, validation, test, mean, deviation, tuple(names)
-    )  # fmt: skip
+    return Dataset(data.name, len(names), shape[1], shape[3], kept, validation, test, mean, deviation, tuple(names))
 
 
 def resized(images: np.ndarray, size: int) -> np.ndarray:
     """Return images `[n, height, width, channels]` resized to `size` × `size` pixels, bilinearly."""
     from PIL import Image
 
-    def one(image: np.ndarray) -> np.ndarray:
-        grey = image.shape[2] == 1
-        picture = Image.fromarray(image[..., 0] if grey else image).resize((size, size), Image.Resampling.BILINEAR)
-        return np.asarray(picture)[..., None] if grey else np.asarray(picture)
-
-    return np.stack([one(image) for image in images])
+    flat = images[..., 0] if images.shape[3] == 1 else images  # Pillow's grey pictures have no axis of channels
+    pictures = [np.asarray(Image.fromarray(one).resize((size, size), Image.Resampling.BILINEAR)) for one in flat]
+    return np.stack(pictures).reshape(len(images), size, size, -1)

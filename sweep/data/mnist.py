@@ -17,7 +17,6 @@ from sweep.data import Dataset, Images, in_memory, place_of
 from sweep.errors import Refused
 from sweep.experiment import Data
 
-FILES = {"train": "train", "test": "t10k"}
 CLASSES = tuple("0123456789")
 
 
@@ -26,7 +25,7 @@ def read(data: Data, classes: tuple[str, ...] = CLASSES) -> Dataset:
     root = place_of(data)
     train, test = (
         Images(_file(root, f"{part}-images-idx3-ubyte", 3)[..., None], _labels(root, part, len(classes)))
-        for part in FILES.values()
+        for part in ("train", "t10k")
     )
     for split in (train, test):
         if len(split.images) != len(split.labels):

@@ -46,12 +46,9 @@ def by_threshold(weights: np.ndarray, threshold: float, inverted: bool = False) 
     """
     _refuse_infinite(weights, "magnitude")
     mask = np.abs(weights) > threshold
-    if not inverted:
-        return Pruned(mask, threshold)
-    largest = np.argsort(-np.abs(weights), kind="stable")[: np.count_nonzero(~mask)]
-    mask[:] = True
-    mask[largest] = False
-    return Pruned(mask, None)
+    if inverted:
+        return Pruned(lowest_out(-np.abs(weights), 1.0 - mask.mean()), None)
+    return Pruned(mask, threshold)
 
 
 def prune(

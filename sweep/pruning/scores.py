@@ -55,18 +55,13 @@ def lamp(seen: Seen) -> Array:
     >>> lamp(Seen(np.array([1.0, -2.0, 3.0]), [2, 1])).tolist()
     [0.2, 1.0, 1.0]
     """
-    weights = seen.weights
-    out = np.zeros(weights.size, np.float64)
-    first = 0
-    for size in seen.sizes:
-        square = np.square(weights[first : first + size].astype(np.float64))
+    parts = np.split(np.square(seen.weights.astype(np.float64)), np.cumsum(seen.sizes)[:-1])
+    for square in parts:
         order = np.argsort(square, kind="stable")
         rising = square[order]
         as_large = np.cumsum(rising[::-1])[::-1]  # sum of itself and all larger ones
-        scores = np.divide(rising, as_large, out=np.zeros(size), where=as_large > 0)
-        out[first + order] = scores
-        first += size
-    return out
+        square[order] = np.divide(rising, as_large, out=np.zeros(square.size), where=as_large > 0)
+    return np.concatenate(parts)
 
 
 def snip(seen: Seen) -> Array:

@@ -101,9 +101,8 @@ def train(
             if run.stopped_early:
                 break
     test = program.evaluation.metrics(program.dataset.test)
-    outcome = Outcome(test, run.validation, run.epochs, run.seconds)
     watch.before_writing()  # the caller will write the result
-    return outcome
+    return Outcome(test, run.validation, run.epochs, run.seconds)
 
 
 def drawn_ahead(draw: Callable[[int], Epoch], numbers: range) -> Iterator[Epoch]:
@@ -242,6 +241,7 @@ class _Run:
         images = min(self.steps, self.trained) * batch  # of this epoch; fewer if training began inside it
         loss, right, *top5 = (total / images for total in program.take_sums())
         rates = rates_of(recipe, self.epoch, program.steps, self.start.last_rate)
+        times = self.step_times
         on_gpu, gpu_load = self.on_gpu(), self.gpu_load()  # before the evaluation, which has another load
         began = time.monotonic()
         held_out = program.dataset.validation
@@ -265,11 +265,7 @@ class _Run:
                 "evaluation_seconds": evaluating,
                 "images_per_second": images / self.epoch_seconds,
                 "step_ms": 1e3 * self.epoch_seconds * batch / images,
-                **{
-                    f"step_ms_{name}": float(np.percentile(self.step_times, q))
-                    for name, q in OUTLIERS
-                    if self.step_times
-                },
+                **{f"step_ms_{name}": float(np.percentile(times, q)) for name, q in OUTLIERS if times},
                 "data_wait_share": self.wait_seconds / self.epoch_seconds,
                 "devices": program.devices.replicas,
                 **({"trainings_on_gpu": on_gpu} if on_gpu is not None else {}),

@@ -30,7 +30,3 @@ def adapted(scale: Tensor, finite: Tensor) -> Tensor:
     rises = (steps >= RISE_AFTER) & (value < LARGEST)
     risen = tf.where(rises, tf.stack([2.0 * value, 0.0]), tf.stack([value, steps]))
     return tf.where(finite, risen, tf.stack([value / 2.0, 0.0]))
-
-
-def all_finite(*gradients: Tensor) -> Tensor:
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])

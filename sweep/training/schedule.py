@@ -185,13 +185,13 @@ def check_points(experiment: Experiment, images: int) -> None:
     prune, recipe = experiment.prune, experiment.source.recipe
     steps = steps_of(recipe, images)
     total, each = END.step(recipe, steps), "" if recipe.stages else f" ({steps} in an epoch)"
+    early = f"a point before the end of training, after {total} steps{each}"
     for name in ("rewind", "lr_rewind", "dense_lr_rewind", "finetune", "control_rewind", "instability"):
         named: dict[int, Point] = {}
         for at in getattr(prune, name):
             step = at.step(recipe, steps)
             if step >= total:
-                raise Refused(f"prune.{name}: received {at}, expected a point before the end of training, after "
-                              f"{total} steps{each}")  # fmt: skip
+                raise Refused(f"prune.{name}: received {at}, expected {early}")
             if step in named:
                 raise Refused(f"prune.{name}: {named[step]} and {at} are the same step, {step}; expected one of them")
             named[step] = at
@@ -199,8 +199,7 @@ def check_points(experiment: Experiment, images: int) -> None:
     for one in prune.methods:
         step = one.at.step(recipe, steps)
         if step >= total and one.at != END:
-            raise Refused(f"prune.methods: received {one}, expected end or a point before the end of training, after "
-                          f"{total} steps{each}")  # fmt: skip
+            raise Refused(f"prune.methods: received {one}, expected end or {early}")
         if (other := scored.setdefault((one.score, one.allocation, step), one)) != one:
             raise Refused(f"prune.methods: {other} and {one} score the same step, {step}; expected one of them")
 

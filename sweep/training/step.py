@@ -133,7 +133,7 @@ class Step:
         if "averaged" in state:
             new["averaged"] = state["averaged"] + 1.0
         if loss_scale.needed(recipe):  # an overflow halves the scale and changes nothing else
-            finite = loss_scale.all_finite(kernels, others)
+            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in (kernels, others)])
             new = {name: tf.where(finite, value, state[name]) for name, value in new.items()}
             new["scale"] = loss_scale.adapted(state["scale"], finite)
         return new | {"sums": state["sums"] + sums}
