@@ -127,20 +127,12 @@ def compare(sides: Sequence[Side]) -> Comparison:
         ),
     )
     differ = {field: values for field, values in settings.items() if len(set(values)) > 1}
-    first, paired = sides[0].found, not _other_images(differ)
-
-    def shared(side: Side, key: Key) -> int:
-        return len(minus(side.found.get(key, {}), first.get(key, {}))) if paired else 0
-
-    lines = [
-        Line(
-            key,
-            tuple(estimate([*side.found.get(key, {}).values()]) for side in sides),
-            tuple(difference(side.found.get(key, {}), first.get(key, {}), paired) for side in sides[1:]),
-            tuple(shared(side, key) for side in sides[1:]),
-        )
-        for key in keys
-    ]
+    paired, lines = not _other_images(differ), []
+    for key in keys:
+        first, *others = found = [side.found.get(key, {}) for side in sides]
+        differences = tuple(difference(one, first, paired) for one in others)
+        shared = tuple(len(minus(one, first)) if paired else 0 for one in others)
+        lines.append(Line(key, tuple(estimate([*one.values()]) for one in found), differences, shared))
     return Comparison([side.name for side in sides], differ, lines)
 
 

@@ -72,13 +72,12 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
     points = grouped(measured, lambda row: (row.level, row.rewind))
-    densities = by_level(points)
     gains = {
         (level, k): found
         for (level, k), rows in points.items()
         if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
     }
-    return paired(gains, {name: densities[name] for name in gains}, failed)
+    return paired(gains, by_level(points), failed)
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------
