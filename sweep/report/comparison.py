@@ -7,6 +7,7 @@ or were tested on other images, the means are compared as those of independent s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -115,20 +116,14 @@ def compare(sides: Sequence[Side]) -> Comparison:
     if all(len({key.method for key in side.found} - {""}) < 2 for side in sides):
         sides = [replace(side, found={replace(key, method=""): by for key, by in side.found.items()}) for side in sides]
     points = in_order({key.rewind for side in sides for key in side.found})
-    keys = sorted(
-        {key for side in sides for key in side.found if sum(key in other.found for other in sides) > 1},
-        key=lambda key: (
-            key.kind != "dense",
-            key.kind != "ticket",
-            key.kind,
-            -key.density,
-            points.index(key.rewind),
-            key.method,
-        ),
-    )
+    counts = Counter(key for side in sides for key in side.found)
+
+    def place(key: Key) -> tuple[Any, ...]:
+        return key.kind != "dense", key.kind != "ticket", key.kind, -key.density, points.index(key.rewind), key.method
+
     differ = {field: values for field, values in settings.items() if len(set(values)) > 1}
     paired, lines = not _other_images(differ), []
-    for key in keys:
+    for key in sorted((key for key, number in counts.items() if number > 1), key=place):
         first, *others = found = [side.found.get(key, {}) for side in sides]
         differences = tuple(difference(one, first, paired) for one in others)
         shared = tuple(len(minus(one, first)) if paired else 0 for one in others)
