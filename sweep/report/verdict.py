@@ -170,9 +170,9 @@ def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
 
 def _compared(tickets: Sequence[_Ticket], others: Sequence[Mapping[int, float]]) -> Comparison:
     """Return the tests of each ticket against other accuracies by seed."""
-    differences = [minus(accuracies(one.rows), other) for one, other in zip(tickets, others, strict=True)]
-    densities = by_level({(one.level, one.rewind): one.rows for one in tickets})
-    return compared(differences, list(densities.values()), [one.failed for one in tickets])
+    differences = {g: minus(accuracies(ticket.rows), others[g]) for g, ticket in enumerate(tickets)}
+    densities = by_level({g: ticket.rows for g, ticket in enumerate(tickets)})
+    return compared(differences, densities, {g for g, ticket in enumerate(tickets) if ticket.failed})
 
 
 def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
