@@ -153,7 +153,7 @@ def _downloads(home: Home, found: Findings) -> dict[str, str]:
 
 
 def _verdicts(found: list[Verdict]) -> Lines:
-    held, costs = (any(has(one) for one in found) for has in (lambda one: one.controls, lambda one: one.bytes))
+    held, costs = any(one.controls for one in found), any(one.bytes for one in found)
     return _told_apart([
         {
             "method": one.method,
