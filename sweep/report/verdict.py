@@ -118,7 +118,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) ->
 
     def corrected(p: Iterable[float]) -> list[float]:
         """Return p-values corrected for all tickets, also unfinished ones, so that a winning one stays winning."""
-        return [float(one) for one in statistics.holm(np.array(list(p)), to_come)]
+        return statistics.holm(np.array(list(p)), to_come).tolist()
 
     if not tickets:
         return []
@@ -146,8 +146,8 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) ->
                     ticket.rows[0].data, ticket.rows[0].found_on,
                     *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
         )  # fmt: skip
-    order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}, step))}
-    return sorted(out, key=lambda v: (-round(v.density, 4), order[v.rewind], v.method))
+    points = in_order({v.rewind for v in out}, step)
+    return sorted(out, key=lambda v: (-round(v.density, 4), points.index(v.rewind), v.method))
 
 
 def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
