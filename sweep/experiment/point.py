@@ -75,13 +75,15 @@ def in_order(points: Iterable[str], step: Steps = None) -> list[str]:
     ['0', '500it', '1ep', '10ep', 'end']
     >>> in_order(["10ep", "500it", "1ep", "0"], lambda at: at.count * (390 if at.unit == "ep" else 1))
     ['0', '1ep', '500it', '10ep']
+    >>> in_order(["390it", "1ep"], lambda at: at.count * (390 if at.unit == "ep" else 1))  # one step, one order
+    ['1ep', '390it']
     """
     found = {text: point(text) for text in points}
 
-    def place(text: str) -> tuple[int, int]:
+    def place(text: str) -> tuple[int, int, str]:
         at = found[text]
         if step and at != END:
-            return 0, step(at)
-        return {"it": 0, "ep": int(at.count > 0), "end": 2}[at.unit], at.count
+            return 0, step(at), at.unit
+        return {"it": 0, "ep": int(at.count > 0), "end": 2}[at.unit], at.count, at.unit
 
     return sorted(found, key=place)

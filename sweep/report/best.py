@@ -40,8 +40,7 @@ def best(rows: Sequence[Row], verdicts: Sequence[Verdict], margin: float = MARGI
     good = [(one, found) for one in not_worse(verdicts, margin)
             if (found := trained.get(((one.method, one.quantile, one.threshold), one.rewind)))]  # fmt: skip
     for outcomes in (("winning",), ("matching", "control not beaten"), NOT_WORSE + ("one seed",)):
-        some = [pair for pair in good if pair[0].outcome in outcomes]
-        if some:
+        if some := [pair for pair in good if pair[0].outcome in outcomes]:
             one, found = min(some, key=lambda pair: (round(pair[0].density, 4), -mean(map(_validated, pair[1]))))
             row = max(found, key=lambda row: (_validated(row), -row.seed))
             assert row.test_top1 is not None and row.density is not None

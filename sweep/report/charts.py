@@ -49,7 +49,7 @@ MEASURES = {
 }
 CLASSES = 40  # most classes of a readable confusion matrix
 IDS = {"accuracy": "curves", "heatmap": "grid"}  # HTML ids that differ from the chart's name
-SPLITS = {"validation_": "validation", "train_": "training", "": "training"}
+SPLITS = {"validation": ("validation_",), "training": ("train_", "")}  # prefixes of their keys
 
 
 def specifications(home: Home, rows: list[Row], step: Steps = None) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -82,16 +82,14 @@ def learning(home: Home) -> Any:
     points = []
     for training in home.graph:
         for line in epochs_of(home.folder(training)):
-            known: dict[str, dict[str, float]] = {}
-            for name, (_, times) in MEASURES.items():
-                for prefix, split in SPLITS.items():
-                    value = line.get(f"{prefix}{name}")
-                    if isinstance(value, int | float) and math.isfinite(value):
-                        known.setdefault(split, {})[name] = float(f"{times * value:.4g}")
-            points += [
-                {"training": training.slug, "epoch": line["epoch"], "split": split} | found
-                for split, found in known.items()
-            ]
+            for split, prefixes in SPLITS.items():
+                found = {
+                    name: float(f"{times * value:.4g}")
+                    for prefix in prefixes for name, (_, times) in MEASURES.items()
+                    if isinstance(value := line.get(f"{prefix}{name}"), int | float) and math.isfinite(value)
+                }  # fmt: skip
+                if found:
+                    points.append({"training": training.slug, "epoch": line["epoch"], "split": split} | found)
     drawn = list(dict.fromkeys(point["training"] for point in points))
     measures = [name for name in MEASURES if any(name in point for point in points)]
     if not measures:
@@ -102,24 +100,17 @@ def learning(home: Home) -> Any:
     measure = alt.param(
         "measured", value=measures[0], bind=alt.binding_select(options=measures, labels=titles, name="measured: ")
     )
-    return (
-        alt.Chart(alt.Data(values=points))
-        .mark_line()
-        .encode(
-            x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
-            y=alt.Y("value:Q", title=None).scale(zero=False),
-            color=alt.Color("training:N", title=None),
-            strokeDash=alt.StrokeDash("split:N", title=None).scale(
-                domain=["validation", "training"], range=[[1, 0], [4, 3]]
-            ),
-            tooltip=["training:N", "split:N", "epoch:Q", "value:Q"],
-        )
-        .transform_filter("datum.training == chosen || indexof(datum.training, 'dense-') == 0")
-        .transform_calculate(value="datum[measured]")
-        .transform_filter("isValid(datum.value)")
-        .add_params(choice, measure)
-        .properties(width=520, height=300)
-    )
+    dashes = alt.StrokeDash("split:N", title=None).scale(domain=["validation", "training"], range=[[1, 0], [4, 3]])
+    lines = alt.Chart(alt.Data(values=points)).mark_line().encode(
+        x=alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
+        y=alt.Y("value:Q", title=None).scale(zero=False),
+        color=alt.Color("training:N", title=None),
+        strokeDash=dashes,
+        tooltip=["training:N", "split:N", "epoch:Q", "value:Q"],
+    )  # fmt: skip
+    lines = lines.transform_filter("datum.training == chosen || indexof(datum.training, 'dense-') == 0")
+    lines = lines.transform_calculate(value="datum[measured]").transform_filter("isValid(datum.value)")
+    return lines.add_params(choice, measure).properties(width=520, height=300)
 
 
 def confusion(found: Mapping[str, dict[str, Any]]) -> Any:
@@ -132,10 +123,8 @@ def confusion(found: Mapping[str, dict[str, Any]]) -> Any:
         for task, one in found.items() for row, (name, right) in enumerate(one["per_class"].items())
         for column, count in enumerate(one["confusion"][row])
     ]  # fmt: skip
-    choice = alt.param(
-        "evaluated", value=next(iter(found)), bind=alt.binding_select(options=[*found], name="training: ")
-    )
-    order = list(next(iter(found.values()))["per_class"])
+    names, order = list(found), list(next(iter(found.values()))["per_class"])
+    choice = alt.param("evaluated", value=names[0], bind=alt.binding_select(options=names, name="training: "))
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X("answer:N", sort=order, title="answer", axis=alt.Axis(labelAngle=-90)),
         y=alt.Y("class:N", sort=alt.EncodingSortField("place", op="min"), title="class (share of right answers)"),
@@ -143,9 +132,8 @@ def confusion(found: Mapping[str, dict[str, Any]]) -> Any:
     )  # fmt: skip
     squares = base.mark_rect().encode(color=alt.Color("share:Q", title="share of the class").scale(scheme="blues"))
     dark = alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black"))
-    counts = [base.mark_text(fontSize=9).encode(text="images:Q", color=dark)] if len(order) <= CLASSES else []
-    layered = alt.layer(squares, *counts)
-    chart = layered.transform_filter("datum.training == evaluated").add_params(choice)
+    counts = base.mark_text(fontSize=9).encode(text="images:Q", color=dark)
+    chart = alt.layer(squares, counts).transform_filter("datum.training == evaluated").add_params(choice)
     return chart.properties(width=520, height=20 * len(order))
 
 

@@ -7,6 +7,7 @@ or were tested on other images, the means are compared as those of independent s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -115,32 +116,18 @@ def compare(sides: Sequence[Side]) -> Comparison:
     if all(len({key.method for key in side.found} - {""}) < 2 for side in sides):
         sides = [replace(side, found={replace(key, method=""): by for key, by in side.found.items()}) for side in sides]
     points = in_order({key.rewind for side in sides for key in side.found})
-    keys = sorted(
-        {key for side in sides for key in side.found if sum(key in other.found for other in sides) > 1},
-        key=lambda key: (
-            key.kind != "dense",
-            key.kind != "ticket",
-            key.kind,
-            -key.density,
-            points.index(key.rewind),
-            key.method,
-        ),
-    )
+    counts = Counter(key for side in sides for key in side.found)
+
+    def place(key: Key) -> tuple[Any, ...]:
+        return key.kind != "dense", key.kind != "ticket", key.kind, -key.density, points.index(key.rewind), key.method
+
     differ = {field: values for field, values in settings.items() if len(set(values)) > 1}
-    first, paired = sides[0].found, not _other_images(differ)
-
-    def shared(side: Side, key: Key) -> int:
-        return len(minus(side.found.get(key, {}), first.get(key, {}))) if paired else 0
-
-    lines = [
-        Line(
-            key,
-            tuple(estimate([*side.found.get(key, {}).values()]) for side in sides),
-            tuple(difference(side.found.get(key, {}), first.get(key, {}), paired) for side in sides[1:]),
-            tuple(shared(side, key) for side in sides[1:]),
-        )
-        for key in keys
-    ]
+    paired, lines = not _other_images(differ), []
+    for key in sorted((key for key, number in counts.items() if number > 1), key=place):
+        first, *others = found = [side.found.get(key, {}) for side in sides]
+        differences = tuple(difference(one, first, paired) for one in others)
+        shared = tuple(len(minus(one, first)) if paired else 0 for one in others)
+        lines.append(Line(key, tuple(estimate([*one.values()]) for one in found), differences, shared))
     return Comparison([side.name for side in sides], differ, lines)
 
 

@@ -117,15 +117,9 @@ def curves(
         off_scale = alt.Chart(alt.Data(values=[p | {"accuracy": bottom} for p in points if p["accuracy"] < bottom]))
         off_scale = off_scale.encode(x=remaining, y=accuracy, color=colour, tooltip=["line:N", "measured:Q"])
         marks = [off_scale.mark_point(shape="triangle-down", filled=True, size=70, opacity=1.0)]
-    channels: dict[str, Any] = {
-        "y": accuracy,
-        "tooltip": [
-            "line:N",
-            *(alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]),
-            alt.Tooltip("measured:Q", title="accuracy", format=".2f"),
-            "seeds:Q",
-        ],
-    }
+    costs = [alt.Tooltip(f"{name}:Q", title=said, format=".3g") for name, said in AXES.items() if name in points[0]]
+    reached = alt.Tooltip("measured:Q", title="accuracy", format=".2f")
+    channels: dict[str, Any] = {"y": accuracy, "tooltip": ["line:N", *costs, reached, "seeds:Q"]}
     lines = base.mark_line(clip=True)
     if page:
         picked = alt.selection_point(fields=["line"], bind="legend")

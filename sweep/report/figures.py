@@ -50,25 +50,17 @@ def charts(home: Home, rows: list[Row], title: str = "", page: bool = False, ste
 
 def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
     """Return the histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
-    return (
-        alt.Chart(alt.Data(values=bins))
-        .mark_rect()
-        .encode(
-            x=alt.X("from:Q", title="|final weight|, prunable").scale(type="log"),
-            x2="to:Q",
-            y=alt.Y("weights:Q", title="number of weights"),
-            y2=alt.value(300),
-        )
-        .properties(width=520, height=300, title=title)
-    )
+    magnitude = alt.X("from:Q", title="|final weight|, prunable").scale(type="log")
+    number = alt.Y("weights:Q", title="number of weights")
+    bars = alt.Chart(alt.Data(values=bins)).mark_rect().encode(x=magnitude, x2="to:Q", y=number, y2=alt.value(300))
+    return bars.properties(width=520, height=300, title=title)
 
 
 def save(chart: Any, stem: Path) -> list[Path]:
     """Write the chart as PNG (144 ppi) and SVG; return both paths."""
     # one conversion for both; the tests validate specifications
-    svg = vl_convert.vegalite_to_svg(
-        chart.to_dict(validate=False), vl_version=".".join(alt.SCHEMA_VERSION.split(".")[:2])
-    )
+    version = alt.SCHEMA_VERSION.rpartition(".")[0]
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), vl_version=version)
     out = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]  # names may contain dots
     for path, content in zip(out, (vl_convert.svg_to_png(svg, ppi=144), svg.encode()), strict=True):
         write_bytes(path, content)

@@ -35,27 +35,26 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def compared(
-    differences: Sequence[Mapping[int, float]], densities: Sequence[float], failed: Sequence[bool]
+    differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named]
 ) -> Comparison:
-    """Return the tests of the differences by seed, in the order of the tickets, with pooled variances."""
-    seeds = sorted({seed for found in differences for seed in found})
-    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences])
-    ranks = np.unique(np.negative(densities), return_inverse=True)[1]  # 0 for the highest density
-    return statistics.compare(table, ranks, np.array(failed, bool))
+    """Return the tests of differences by seed, in the order of their names, with pooled variances.
+
+    Names in `failed` get no interval, and their variance is not pooled.
+    """
+    seeds = sorted({seed for found in differences.values() for seed in found})
+    table = np.array([[found.get(seed, math.nan) for seed in seeds] for found in differences.values()])
+    ranks = np.unique([-densities[name] for name in differences], return_inverse=True)[1]  # 0 for the highest density
+    return statistics.compare(table, ranks, np.array([name in failed for name in differences]))
 
 
 def paired(
     differences: Mapping[Named, Mapping[int, float]], densities: Mapping[Named, float], failed: Collection[Named]
 ) -> dict[Named, Estimate]:
-    """Return means of differences by seed, with intervals whose variance is pooled with neighbouring densities.
-
-    Names in `failed` get no interval, and their variance is not pooled.
-    """
+    """Return means of differences by seed, with intervals whose variance is pooled with neighbouring densities."""
     if not differences:
         return {}
-    names = list(differences)
-    tests = compared(list(differences.values()), [densities[n] for n in names], [n in failed for n in names])
-    return {name: one for g, name in enumerate(names) if (one := tests.estimate(g)) is not None}
+    tests = compared(differences, densities, failed)
+    return {name: one for g, name in enumerate(differences) if (one := tests.estimate(g)) is not None}
 
 
 def from_dense(
@@ -72,13 +71,12 @@ def gained(tickets: list[Row], earliest: str) -> dict[tuple[Any, str], Estimate]
     failed = {(row.level, row.rewind) for row in tickets if row.lost}
     failed |= {(row.level, row.rewind) for row in tickets if (row.level, earliest) in failed}
     points = grouped(measured, lambda row: (row.level, row.rewind))
-    densities = by_level(points)
     gains = {
         (level, k): found
         for (level, k), rows in points.items()
         if k != earliest and (found := minus(accuracies(rows), accuracies(points.get((level, earliest), ()))))
     }
-    return paired(gains, {name: densities[name] for name in gains}, failed)
+    return paired(gains, by_level(points), failed)
 
 
 # Functions of rows that several parts of the report use -------------------------------------------------------------

@@ -42,17 +42,11 @@ def pairs(home: Home, masks: Sequence[Mask]) -> list[Pair]:
     """Return the overlap of every two masks with the same number of weights and the same density."""
     there = [(mask, found_in(home, mask)) for mask in masks]
     return [
-        Pair(
-            title(one),
-            title(other),
-            _differ(one, other),
-            tuple(sorted({str(one.level), str(other.level)})),
-            a.density,
-            overlap(a.mask, b.mask, kernel_sizes(a.network)),
-        )
+        Pair(title(one), title(other), _differ(one, other), tuple(sorted({str(one.level), str(other.level)})),
+             a.density, overlap(a.mask, b.mask, kernel_sizes(a.network)))
         for (one, a), (other, b) in combinations(there, 2)
         if a.mask.size == b.mask.size and abs(a.density - b.density) < SAME
-    ]
+    ]  # fmt: skip
 
 
 def groups(found: Sequence[Pair]) -> list[Group]:

@@ -153,7 +153,7 @@ def _downloads(home: Home, found: Findings) -> dict[str, str]:
 
 
 def _verdicts(found: list[Verdict]) -> Lines:
-    held, costs = (any(has(one) for one in found) for has in (lambda one: one.controls, lambda one: one.bytes))
+    held, costs = any(one.controls for one in found), any(one.bytes for one in found)
     return _told_apart([
         {
             "method": one.method,
@@ -245,19 +245,17 @@ def _cost(results: Results) -> Lines:
     """Return the table of GPU-hours or core-hours by kind of training, with their sum."""
     hardware = " and ".join(sorted({result.get("hardware", "device") for result in results.values()}))
     kinds = {**grouped(results, lambda one: one.kind), "all": list(results)} if results else {}
+    by_core = all("cores" in result for result in results.values())  # earlier versions did not record their number
+    unit = "core-hours" if by_core else "hours" if " cores " in hardware else "GPU-hours"
+
+    def seconds(result: dict[str, Any]) -> float:
+        return result["cores"] * result.get("seconds", 0.0) if by_core else device_seconds(result)
+
     return [
-        {"trainings": kind, "number": str(len(trainings)), **_hours([results[one] for one in trainings], hardware)}
+        {"trainings": kind, "number": str(len(trainings)),
+         f"{unit} ({hardware})": _digits(sum(seconds(results[one]) for one in trainings) / 3600)}
         for kind, trainings in kinds.items()
-    ]
-
-
-def _hours(results: list[dict[str, Any]], hardware: str) -> dict[str, str]:
-    """Return the hours that results took, by unit."""
-    if all("cores" in result for result in results):
-        hours = sum(result["cores"] * result.get("seconds", 0.0) for result in results) / 3600
-        return {f"core-hours ({hardware})": _digits(hours)}
-    unit = "hours" if " cores " in hardware else "GPU-hours"  # earlier versions did not record the number of cores
-    return {f"{unit} ({hardware})": _digits(sum(map(device_seconds, results)) / 3600)}
+    ]  # fmt: skip
 
 
 def _digits(number: float) -> str:

@@ -80,9 +80,8 @@ class Beside:
     @property
     def place(self) -> str:
         """Return whether our median is inside the published range, or how far outside, in percentage points."""
-        least, ours, greatest = (
-            float(f"{100 * one:.2f}") for one in (self.published.least, median(self.ours), self.published.greatest)
-        )
+        figures = (self.published.least, median(self.ours), self.published.greatest)
+        least, ours, greatest = (round(100 * one, 2) for one in figures)
         if least <= ours <= greatest:
             return "inside"
         return f"{ours - greatest:.2f} above" if ours > greatest else f"{least - ours:.2f} below"

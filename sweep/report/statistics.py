@@ -64,13 +64,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Mean difference, standard error and degrees of freedom per ticket, each `[tickets]`; NaN and 0 without pairs."""
+    """Mean difference, standard error and degrees of freedom per ticket, each `[tickets]`.
+
+    A ticket with fewer than two pairs, or a failed one, has the error NaN and the freedom 0.
+    """
 
     mean: Array
     error: Array
     freedom: Array
     pairs: Array
-    failed: Array
 
     def above(self, bound: float) -> Array:
         """Return the p-values of the claim "the true difference is above `bound`", one-sided t tests."""
@@ -82,7 +84,7 @@ class Comparison:
     def _p(self, distance: Array) -> Array:
         from scipy.special import stdtr
 
-        usable = (self.freedom > 0) & ~self.failed
+        usable = self.freedom > 0
         t = np.divide(distance, self.error, out=np.zeros_like(distance), where=usable)
         return np.where(usable, stdtr(np.maximum(self.freedom, 1), -t), 1.0)
 
@@ -114,7 +116,7 @@ def compare(differences: Array, ranks: Array, failed: Array) -> Comparison:
         variance = (WEIGHT * _pooled(squares, pairs - 1, near, level) + own) / (WEIGHT + 1)
         error[ticket] = math.sqrt(max(variance, LEAST**2) / pairs[ticket])
         freedom[ticket] = min((WEIGHT + 1) * (pairs[ticket] - 1), together)
-    return Comparison(mean, error, freedom, pairs, failed)
+    return Comparison(mean, error, freedom, pairs)
 
 
 def _pooled(squares: Array, freedom: Array, *groups: Array) -> float:

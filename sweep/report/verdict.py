@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +91,7 @@ class _Ticket:
     level: tuple[str, float | None, float | None]  # method, quantile, threshold
     rewind: str
     rows: list[Row]
-    controls: dict[str, list[Row]]  # planned controls by kind, done or not
+    controls: dict[str, list[Row]]  # planned controls by kind, done or not; none of them skipped
 
     @property
     def failed(self) -> bool:
@@ -117,7 +118,7 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) ->
 
     def corrected(p: Iterable[float]) -> list[float]:
         """Return p-values corrected for all tickets, also unfinished ones, so that a winning one stays winning."""
-        return [float(one) for one in statistics.holm(np.array(list(p)), to_come)]
+        return statistics.holm(np.array(list(p)), to_come).tolist()
 
     if not tickets:
         return []
@@ -145,46 +146,42 @@ def verdicts(rows: Sequence[Row], margin: float = MARGIN, step: Steps = None) ->
                     ticket.rows[0].data, ticket.rows[0].found_on,
                     *(_mean_of(ticket.rows, name) for name in ("macs", "bytes")))
         )  # fmt: skip
-    order = {text: place for place, text in enumerate(in_order({v.rewind for v in out}, step))}
-    return sorted(out, key=lambda v: (-round(v.density, 4), order[v.rewind], v.method))
+    points = in_order({v.rewind for v in out}, step)
+    return sorted(out, key=lambda v: (-round(v.density, 4), points.index(v.rewind), v.method))
 
 
 def _tickets(rows: Sequence[Row]) -> tuple[list[_Ticket], int]:
     """Return the tickets with an ended training, with their controls, and the number of other tickets."""
-    controls = {(row.kind, row.mask, *row.level[1:], _beside(row.kind, row.rewind), row.seed): row for row in rows}
+
+    def place(kind: str, row: Row) -> tuple[Any, ...]:
+        """Return what a ticket and its control share; one that trains the whole schedule serves all rewind points."""
+        return kind, row.mask, *row.level[1:], "0" if CONTROLS[kind].once else row.rewind, row.seed
+
+    # skipped: a fully pruned layer, so nothing to compare with
+    controls = {place(row.kind, row): row for row in rows if row.kind in CONTROLS and row.state != "skipped"}
     tickets = []
     groups = grouped([row for row in rows if row.kind == "ticket"], lambda row: (row.level, row.rewind))
     for (level, rewind), found in groups.items():
-        beside: dict[str, list[Row]] = {}
-        for kind in DOUBTS:
-            others = [controls.get((kind, row.mask, *level[1:], _beside(kind, rewind), row.seed)) for row in found]
-            # skipped: a fully pruned layer, so nothing to compare with
-            if there := [other for other in others if other is not None and other.state != "skipped"]:
-                beside[kind] = there
         if any(row.measured or row.lost for row in found):
+            beside = {kind: [controls[at] for row in found if (at := place(kind, row)) in controls] for kind in DOUBTS}
             tickets.append(_Ticket(level, rewind, found, beside))
     return tickets, len(groups) - len(tickets)
 
 
-def _beside(kind: str, rewind: str) -> str:
-    """Return the rewind point of a ticket's control: 0 for a fresh initialization, which serves all points."""
-    return "0" if kind in CONTROLS and CONTROLS[kind].once else rewind
-
-
 def _compared(tickets: Sequence[_Ticket], others: Sequence[Mapping[int, float]]) -> Comparison:
     """Return the tests of each ticket against other accuracies by seed."""
-    differences = [minus(accuracies(one.rows), other) for one, other in zip(tickets, others, strict=True)]
-    densities = by_level({(one.level, one.rewind): one.rows for one in tickets})
-    return compared(differences, list(densities.values()), [one.failed for one in tickets])
+    differences = {g: minus(accuracies(ticket.rows), others[g]) for g, ticket in enumerate(tickets)}
+    densities = by_level({g: ticket.rows for g, ticket in enumerate(tickets)})
+    return compared(differences, densities, {g for g, ticket in enumerate(tickets) if ticket.failed})
 
 
 def _held(tickets: Sequence[_Ticket]) -> list[dict[str, _Held]]:
     """Return for every ticket its comparisons with planned controls, by kind."""
     out: list[dict[str, _Held]] = [{} for _ in tickets]
     for kind in DOUBTS:
-        tests = _compared(tickets, [accuracies(ticket.controls.get(kind, ())) for ticket in tickets])
+        tests = _compared(tickets, [accuracies(ticket.controls[kind]) for ticket in tickets])
         for g, (ticket, better) in enumerate(zip(tickets, tests.above(0.0), strict=True)):
-            if others := ticket.controls.get(kind):
+            if others := ticket.controls[kind]:
                 # a control that diverged counts as tried if two others are measured
                 pairs, diverged = int(tests.pairs[g]), sum(row.lost for row in others)
                 enough = pairs >= 2 and pairs + diverged >= SEEDS

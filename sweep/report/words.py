@@ -37,15 +37,14 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None)
     """Return the sweep's answer in one or two sentences; `step` puts rewind points in order."""
     if not found:
         return "No ticket is trained yet."
-    winning = [v for v in found if v.outcome == "winning"]
-    matching = [v for v in found if v.outcome == "matching"]
-    if winning or matching:
+    winning, matching = ([v for v in found if v.outcome == outcome] for outcome in ("winning", "matching"))
+    if good := winning or matching:
         said = _held(winning) if winning else _unheld(matching)
-        least = min(winning or matching, key=lambda v: v.density)
-        sparsest = [v for v in winning or matching if round(v.density, 4) == round(least.density, 4)]
+        least = min(good, key=lambda v: v.density)
+        sparsest = [v for v in good if round(v.density, 4) == round(least.density, 4)]
         points = in_order({v.rewind for v in sparsest}, step)
         return (
-            f"{len(winning or matching)} of {len(found)} tickets {said}. The sparsest keeps {least.density:.1%} of the "
+            f"{len(good)} of {len(found)} tickets {said}. The sparsest keeps {least.density:.1%} of the "
             f"prunable weights, rewound to {_several(points, 'or')}{_by(sparsest, found)}."
         )
     counts = Counter(v.outcome for v in found)
@@ -55,8 +54,7 @@ def answer(found: Sequence[Verdict], margin: float = MARGIN, step: Steps = None)
         said = "One seed: no significance test."
         if counts["failed"]:
             said += f" {counts['failed']} of {len(found)} tickets failed or have a fully pruned layer."
-        close = [v for v in found if v.difference is not None and v.difference.mean >= -margin - ROUNDING]
-        if close:
+        if close := [v for v in found if v.difference is not None and v.difference.mean >= -margin - ROUNDING]:
             least = min(close, key=lambda v: (round(v.density, 4), -v.accuracy.mean))
             said += (
                 f" The sparsest ticket within {100 * margin:g} percentage points of its dense run keeps "

@@ -254,6 +254,14 @@ def test_cost_is_told_in_gpu_hours_or_core_hours(home, one, said):
     assert page._cost(results_of(home)) == [{"trainings": kind, "number": "1"} | said for kind in ("dense", "all")]
 
 
+def test_all_lines_of_the_cost_have_one_unit(home):
+    """The dense run is of a version that did not record the number of cores; the first line gives the headings."""
+    synthetic.finish(home, "dense-seed0", 0.75, hardware="8 cores x86_64", seconds=3600.0)
+    synthetic.finish(home, "ticket-q0.5-k0-seed0", 0.7, **DONE, hardware="8 cores x86_64", seconds=3600.0, cores=4)
+    hours = {line["trainings"]: line["hours (8 cores x86_64)"] for line in page._cost(results_of(home))}
+    assert hours == {"dense": "1", "ticket": "1", "all": "2"}
+
+
 def test_how_long_and_on_what_it_ran_does_not_change_the_table(unfinished):
     table = unfinished.report / "results.csv"
     store.write_text(table, in_csv(collect(unfinished)))
