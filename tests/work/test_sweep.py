@@ -113,7 +113,7 @@ def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(dry
     other = tmp_path / "killed"
     chance = random.Random(1)
     for sign in ("dense-*/checkpoint.h5", "dense-*/result.json", "ticket-*/checkpoint.h5", "ticket-*/result.json"):
-        with started(*DRY_RUN, "--results", other, start_new_session=True) as process:
+        with started(*DRY_RUN, "--results", other, leads=True) as process:
             until(lambda sign=sign: trainings(other, sign), 300)
             time.sleep(chance.random())
             # the whole group, as a batch system would, or the parent alone
