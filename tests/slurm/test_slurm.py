@@ -217,7 +217,8 @@ def test_a_failing_dense_run_leaves_the_cells_cancelled_and_the_status_says_why(
 
 @pytest.mark.tensorflow
 def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm, tiny_file, tmp_path):
-    said = lottery("sweep", tiny_file, "cluster.nodes=1", "--on", "slurm", "--results", tmp_path / "results").stdout
+    words = (tiny_file, "cluster.nodes=1", "prune.quantiles=[0.5]", "prune.rewind=[0]", "--on", "slurm")
+    said = lottery("sweep", *words, "--results", tmp_path / "results").stdout
     (job,) = [line.split()[1].rstrip(":") for line in said.splitlines() if "cells" in line and line.startswith("job")]
     limit = ("squeue", "--noheader", "--jobs", job, "--format=%l")
     assert set(slurm.run(*limit).split()) == {"30:00"}, "the partition's"
