@@ -3,6 +3,7 @@
 Nothing of ours: a test must see it load. TensorFlow starts no threads before it computes, so forking it is safe.
 """
 
+import gc
 import os
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as lottery.cli sets it before it loads TensorFlow
@@ -23,3 +24,5 @@ import submitit  # noqa: F401
 import tensorflow  # noqa: F401
 import vl_convert  # noqa: F401
 import yaml  # noqa: F401
+
+gc.freeze()  # a fork that trains looks through all of this once: 0.3 CPU-seconds
