@@ -22,6 +22,7 @@ from slurm.status import standing_of
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home
 from tests.run_in_fork import run
+from tests.slurm_cluster import until
 
 ROOT = Path(__file__).parents[1]
 LOTTERY = [sys.executable, "-m", "lottery"]
@@ -61,9 +62,10 @@ def python(flag: str, program: str, *words: object, check: int | None = 0) -> su
     return done
 
 
-def forked(command: list[str], *said: Path) -> Any:
-    """`python COMMAND` in a process that has loaded TensorFlow already, its output in files."""
-    process = FORKING.Process(target=run, args=(command, dict(os.environ), Path.cwd(), *said))
+def forked(command: list[str], *said: Path, leads: bool = False) -> Any:
+    """`python COMMAND` in a process that has loaded TensorFlow already, its output in files; `leads`: as the first of
+    a session and group of its own."""
+    process = FORKING.Process(target=run, args=(command, dict(os.environ), Path.cwd(), leads, *said))
     with chdir(ROOT):  # where the server starts, `tests` is this folder; tf2onnx installs a `tests` of its own
         process.start()
     return process
@@ -72,10 +74,11 @@ def forked(command: list[str], *said: Path) -> Any:
 class Fork:
     """`lottery …` in such a process, in the background: what of Popen the tests use."""
 
-    def __init__(self, words: Sequence[object], folder: Path) -> None:
+    def __init__(self, words: Sequence[object], folder: Path, leads: bool = False) -> None:
         self.said = folder / "said"
-        self.process = forked(["-m", "lottery", *map(str, words)], self.said, self.said)
+        self.process = forked(["-m", "lottery", *map(str, words)], self.said, self.said, leads=leads)
         self.pid: int = self.process.pid
+        until(lambda: not leads or os.getpgid(self.pid) == self.pid)  # there is a group to be killed
 
     @property
     def returncode(self) -> int | None:
@@ -142,15 +145,15 @@ def kill_tree(process: subprocess.Popen[str] | Fork) -> None:
 
 
 @contextmanager
-def started(*words: object, before: Sequence[str] = (), **options: Any) -> Iterator[subprocess.Popen[str] | Fork]:
-    """`lottery …` in the background, by another program or with options in a new process; nothing of it is left
-    afterwards, whatever happens."""
+def started(*words: object, before: Sequence[str] = (), leads: bool = False) -> Iterator[subprocess.Popen[str] | Fork]:
+    """`lottery …` in the background, by another program in a new process; `leads`: as the first of a group that can be
+    killed. Nothing of it is left afterwards, whatever happens."""
     with tempfile.TemporaryDirectory() as folder:
-        if before or options:
+        if before:
             pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            process = subprocess.Popen([*before, *LOTTERY, *map(str, words)], **pipes | options)
+            process = subprocess.Popen([*before, *LOTTERY, *map(str, words)], **pipes)
         else:
-            process = Fork(words, Path(folder))
+            process = Fork(words, Path(folder), leads)
         try:
             yield process
         finally:

@@ -27,11 +27,29 @@ from tests.commands import lottery
 from tests.networks import one_convolution
 
 gc.set_threshold(50_000)  # as lottery.__main__ sets it
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as lottery.cli sets it: TensorFlow without Keras and scikit-learn
 # a loaded machine fails no test, and a run is repeatable
 settings.register_profile("no clock", deadline=None, derandomize=True, database=None)
 settings.load_profile("no clock")
 PROGRAMS = {"slurm", "mpiexec", "browser"}  # fixtures that start daemons and other programs
-TOGETHER = ("page", "replicas", "shards", "rounds")  # modules and folders whose fixtures are costly
+# modules and folders whose fixtures are costly, compiled programs and imported libraries among them; the longest first
+TOGETHER = ("shards", "replicas", "tests/training/", "rounds", "tests/export/", "page", "tests/tracking/")
+# 3 to 30 CPU-seconds each
+SWEEPS = ("tests/work/", "tests/slurm/", "tests/test_extending.py", "tests/cli/test_export.py")
+
+
+class OnlyExamples:
+    """Modules without an example in a docstring are not loaded to look for one: with Keras and wandb, that took every
+    test process 1.6 of 10.6 CPU-seconds before its first test."""
+
+    @staticmethod
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        module = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+        return True if module and ">>> " not in collection_path.read_text() else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(OnlyExamples())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -43,16 +61,32 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     names, file = _fixtures(item), item.nodeid.partition("::")[0]
     if names & PROGRAMS:
         item.add_marker(pytest.mark.programs)
-    if "slurm" in names and not item.get_closest_marker("drill"):
+    if item.get_closest_marker("drill"):
+        return
+    if "slurm" in names:
         ours = file.endswith(("test_slurm.py", "test_inside_jobs.py"))
         item.add_marker(pytest.mark.xdist_group("slurm" if ours else "slurm, the others"))
-    elif words := [word for word in TOGETHER if word in file]:
-        item.add_marker(pytest.mark.xdist_group(words[0]))
+    elif word := _together(file):
+        item.add_marker(pytest.mark.xdist_group(word))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of SLURM first: they take longest."""
-    items.sort(key=lambda item: "slurm" not in _fixtures(item))
+    """The longest first, so that no process is alone at the end: SLURM, other groups, whole sweeps, the small last."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    if "slurm" in _fixtures(item):
+        return 0, 0
+    if word := _together(item.nodeid.partition("::")[0]):
+        return 1, TOGETHER.index(word)
+    if "tensorflow" not in item.keywords and "programs" not in item.keywords:
+        return 3, 0
+    return 2, 0 if item.nodeid.startswith(SWEEPS) else 1
+
+
+def _together(file: str) -> str:
+    return next((word for word in TOGETHER if word in file), "")
 
 
 def _fixtures(item: pytest.Item) -> set[str]:

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 
-def run(command: list[str], environment: dict[str, str], here: Path, *said: Path) -> None:
-    """In the fork: as a new Python would be started there."""
+def run(command: list[str], environment: dict[str, str], here: Path, leads: bool, *said: Path) -> None:
+    """In the fork: as a new Python would be started there; `leads`: in a session of its own."""
+    if leads:
+        os.setsid()
     multiprocessing.set_start_method(None, force=True)  # the platform's, not that of this fork
     signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, as in the background of a shell
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or under nohup

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.tensorflow
 def test_a_task_that_is_killed_again_and_again_fails_with_the_reason(slurm, trained):
     home = trained / "tiny"
-    lottery("sweep", home, "cluster.restarts=1", "cluster.array_parallelism=1", "--on", "slurm")
+    lottery("sweep", home, "cluster.restarts=1", "prune.quantiles=[0.5]", "prune.rewind=[0]", "--on", "slurm")
     victim = "ticket-magnitude-uniform-q0.5-k0-seed0"
     killed: set[int] = set()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -15,7 +13,7 @@ from sweep.experiment import Cluster
 from sweep.experiment import file as experiment_file
 from sweep.graph.home import open_home
 from tests import synthetic
-from tests.commands import home_of, lottery, status_of
+from tests.commands import home_of, lottery, started, status_of
 from tests.conftest import tiny
 from tests.sleeping_sweep import SMALL, evenly, ran, sleep_for, sleeping_sweep, submit
 from tests.slurm_cluster import until
@@ -157,9 +155,9 @@ def test_a_sweep_here_over_one_on_the_cluster_is_refused_and_says_how_to_take_it
 
 def test_two_who_submit_at_the_same_moment_submit_once(slurm, tmp_path):
     file, home = sleeping_sweep(tmp_path, 0.1)
-    words = [sys.executable, "-m", "lottery", "sweep", str(file), "--on", "slurm", "--results", str(home.pool)]
-    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = "".join(process.communicate(timeout=600)[0] for process in both)
+    words = ("sweep", file, "--on", "slurm", "--results", home.pool)
+    with started(*words) as one, started(*words) as two:
+        said = "".join(process.communicate(timeout=600)[0] for process in (one, two))
     assert said.count("cells, 4 tasks") == 1 and said.count("nothing to submit") == 1
     until(lambda: not slurm.queue(), 60)
     assert len(ran(home)) == 4
@@ -219,7 +217,8 @@ def test_a_failing_dense_run_leaves_the_cells_cancelled_and_the_status_says_why(
 
 @pytest.mark.tensorflow
 def test_cells_that_waited_for_the_dense_run_get_its_predicted_time_limit(slurm, tiny_file, tmp_path):
-    said = lottery("sweep", tiny_file, "cluster.nodes=1", "--on", "slurm", "--results", tmp_path / "results").stdout
+    words = (tiny_file, "cluster.nodes=1", "prune.quantiles=[0.5]", "prune.rewind=[0]", "--on", "slurm")
+    said = lottery("sweep", *words, "--results", tmp_path / "results").stdout
     (job,) = [line.split()[1].rstrip(":") for line in said.splitlines() if "cells" in line and line.startswith("job")]
     limit = ("squeue", "--noheader", "--jobs", job, "--format=%l")
     assert set(slurm.run(*limit).split()) == {"30:00"}, "the partition's"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from sweep.experiment import file as experiment_file
 from sweep.graph.home import Home, open_home
 from sweep.tracking import runs as tracking
 from tests import synthetic
-from tests.commands import LOTTERY, lottery
+from tests.commands import lottery, started
 from tests.conftest import tiny
 from tests.slurm_cluster import until
 from tests.wandb_server import serving
@@ -99,17 +99,19 @@ def offline(tmp_path) -> tuple[Path, Home]:
 
 @pytest.mark.tensorflow
 @pytest.mark.drill
-def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metrics(offline):
+def test_cells_side_by_side_a_requeue_and_the_dense_run_read_back_as_their_metrics(offline, monkeypatch):
     file, home = offline
     plan = synthetic.tickets(home)
-    words = [*LOTTERY, "train", str(file), "--results", str(home.pool), "recipe.checkpoint_minutes=0.001"]
-    environment = os.environ | {"WANDB_API_KEY": KEY}
-    processes = [subprocess.Popen([*words, task], env=environment, stdout=subprocess.DEVNULL) for task in plan]
-    victim = home.folder_of(plan[0])
-    until(lambda: len(store.read_metrics(victim)) >= 2, 300)
-    processes[0].send_signal(signal.SIGKILL if not (victim / "result.json").exists() else 0)
-    assert [process.wait(300) for process in processes[1:]] == [0] * 7
-    processes[0].wait(300)
+    words = ["train", file, "--results", home.pool, "recipe.checkpoint_minutes=0.001"]
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(started(*words, task)) for task in plan]
+        victim = home.folder_of(plan[0])
+        until(lambda: len(store.read_metrics(victim)) >= 2, 300)
+        processes[0].send_signal(signal.SIGKILL if not (victim / "result.json").exists() else 0)
+        assert [process.wait(300) for process in processes[1:]] == [0] * 7
+        processes[0].wait(300)
+    monkeypatch.delenv("WANDB_API_KEY")
     lottery("train", file, plan[0], "--results", home.pool)
     found = read_back(home.root)
     assert len(found) == 9

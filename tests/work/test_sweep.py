@@ -113,7 +113,7 @@ def test_the_dry_run_killed_in_each_of_its_phases_gives_the_same_results_csv(dry
     other = tmp_path / "killed"
     chance = random.Random(1)
     for sign in ("dense-*/checkpoint.h5", "dense-*/result.json", "ticket-*/checkpoint.h5", "ticket-*/result.json"):
-        with started(*DRY_RUN, "--results", other, start_new_session=True) as process:
+        with started(*DRY_RUN, "--results", other, leads=True) as process:
             until(lambda sign=sign: trainings(other, sign), 300)
             time.sleep(chance.random())
             # the whole group, as a batch system would, or the parent alone
@@ -138,14 +138,21 @@ def workers_of(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_a_worker_that_is_killed_costs_one_cell_and_not_the_sweep(tiny_file, undisturbed, trained):
-    words = ("sweep", tiny_file, "--jobs", 2, "--results", trained)
+def test_a_worker_that_is_killed_costs_the_cell_it_has_and_nothing_while_it_waits(tiny_file, undisturbed, tmp_path):
+    """The one that waits for the dense run is replaced without a word; the sweep goes on after the other one too."""
+    words = ("sweep", tiny_file, "--jobs", 2, "--results", tmp_path)
     with started(*words) as process:
-        until(lambda: trainings(trained, "ticket-*/claim.json"), 60)  # a worker that has no ticket yet costs nothing
-        os.kill(json.loads(trainings(trained, "ticket-*/claim.json")[0].read_text())["pid"], signal.SIGKILL)
+        until(lambda: trainings(tmp_path, "dense-*/claim.json"), 120)
+        busy = json.loads(trainings(tmp_path, "dense-*/claim.json")[0].read_text())["pid"]
+        os.kill(busy, signal.SIGSTOP)  # else the other could have a ticket by now
+        (waiting,) = set(workers_of(process.pid)) - {busy}
+        os.kill(waiting, signal.SIGKILL)
+        os.kill(busy, signal.SIGCONT)
+        until(lambda: trainings(tmp_path, "ticket-*/claim.json"), 60)
+        os.kill(json.loads(trainings(tmp_path, "ticket-*/claim.json")[0].read_text())["pid"], signal.SIGKILL)
         said, _ = process.communicate(timeout=600)
     assert process.returncode == 1 and said.count("lottery: FAILED") == said.count(f"FAILED: {DIED}") == 1, said
-    failed, *done = sorted(set(csv_of(trained).splitlines()) ^ set(csv_of(undisturbed).splitlines()), key=len)
+    failed, *done = sorted(set(csv_of(tmp_path).splitlines()) ^ set(csv_of(undisturbed).splitlines()), key=len)
     assert len(done) == 1 and ",failed," in failed and failed.partition(",")[0] == done[0].partition(",")[0]
 
 
@@ -176,20 +183,6 @@ def test_a_sweep_whose_training_was_begun_elsewhere_ends_and_calls_nothing_faile
         said
     )
     assert not trainings(tmp_path, "*/failure.json")
-
-
-def test_a_worker_that_dies_while_it_waits_costs_nothing(tiny_file, tmp_path):
-    words = ("sweep", tiny_file, "prune.rewind=[0]", "--jobs", 2, "--results", tmp_path)
-    with started(*words) as process:
-        until(lambda: trainings(tmp_path, "dense-*/claim.json"), 120)
-        (claim,) = trainings(tmp_path, "dense-*/claim.json")
-        busy = json.loads(claim.read_text())["pid"]
-        os.kill(busy, signal.SIGSTOP)  # else the other could have a ticket by now
-        (waiting,) = set(workers_of(process.pid)) - {busy}
-        os.kill(waiting, signal.SIGKILL)
-        os.kill(busy, signal.SIGCONT)
-        said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0 and len(trainings(tmp_path, "ticket-*/result.json")) == 2, said
 
 
 def test_a_seed_whose_dense_run_fails_does_not_stop_the_other_seeds(trained, tiny_file):

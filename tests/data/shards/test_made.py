@@ -145,7 +145,7 @@ def test_the_number_of_processes_changes_nothing(jobs, source, raw, tmp_path):
 def test_a_preparation_that_is_killed_again_and_again_ends_with_the_same_bytes(source, raw, tmp_path):
     words = ["data", "prepare", source, tmp_path / "dest", "--size", SIZE, "--shard-bytes", 40_000, "--format", "raw"]
     for made in (0, 1, 3):  # killed with so many shards there, and others half made
-        with started(*words, start_new_session=True) as process:
+        with started(*words, leads=True) as process:
             until(lambda made=made: len([*(tmp_path / "dest").glob("train-*.json")]) >= made, 60)
             # by the group: /bin/kill takes -12345 for -1, and ends every process of the machine
             os.killpg(process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ from sweep.data.prepared import name_of
 from sweep.data.shards import Reader
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment
-from tests.commands import LOTTERY, lottery, python
+from tests.commands import lottery, python, started
 from tests.conftest import tiny
 from tests.data.shards.conftest import SIZE
 from tests.data.shards.readers import together
@@ -238,10 +238,9 @@ def test_training_from_jpeg_shards_goes_on_after_a_kill_to_the_same_bits(jpeg, t
     )
     words = ["train", tmp_path / "e.yaml", "--results"]
     lottery(*words, tmp_path / "straight")
-    process = subprocess.Popen([*LOTTERY, *map(str, words), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
-    until(lambda: [*tmp_path.glob("killed/trainings/*/checkpoint.h5")], 120)
-    process.kill()
-    process.wait()
+    with started(*words, tmp_path / "killed") as process:
+        until(lambda: [*tmp_path.glob("killed/trainings/*/checkpoint.h5")], 120)
+        process.kill()
     lottery(*words, tmp_path / "killed")
     results = [next((tmp_path / name).glob("trainings/dense-*/result.json")) for name in ("straight", "killed")]
     first, second = (json.loads(path.read_text()) for path in results)
