@@ -12,7 +12,7 @@ import numpy as np
 
 from models import Weights
 from sweep.devices import prepare
-from tests.conftest import connected_mask, smaller, tiny
+from tests.conftest import connected_mask, tiny
 from tests.networks import inverted_residuals, one_convolution
 
 
@@ -140,14 +140,12 @@ def alike(devices: int, network: str = "resnet8", **recipe) -> dict:
 
 
 def sweep(devices: int, folder: str) -> dict:
-    from models import NETWORKS
     from slurm.local import Local
     from sweep.graph.home import open_home
     from sweep.graph.results import collect
     from sweep.graph.state import states
 
-    NETWORKS["one_convolution"] = one_convolution
-    home = open_home(smaller(norm_images=4), Path(folder) / "tiny")
+    home = open_home(tiny(norm_images=4), Path(folder) / "tiny")
     failures = Local(devices=devices, quiet=True).run(home)
     return {
         "failures": [f.reason for f in failures],
