@@ -12,7 +12,7 @@ from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
 from sweep.errors import Refused
 from sweep.experiment import point
-from sweep.graph.mask_file import weights_at
+from sweep.graph.snapshot_file import read_weights
 from sweep.graph.weights import weight_statistics
 from sweep.progress import console, show
 from sweep.pruning.statistics import QUANTILES, histogram
@@ -62,7 +62,7 @@ def weights(
         show(table)
     from sweep.report.figures import save, weight_figure
 
-    bins = histogram(weights_at(home, training, where)[1].kernels)
+    bins = histogram(read_weights(home.snapshot(training, where))[1].kernels)
     title = f"{home.experiment.name}, {training.slug} at {where}"
     paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")
     console.print("figure: " + ", ".join(map(str, paths)))

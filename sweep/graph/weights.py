@@ -8,7 +8,7 @@ import numpy as np
 
 from sweep.experiment import END, Point
 from sweep.graph.home import Home
-from sweep.graph.mask_file import weights_at
+from sweep.graph.snapshot_file import read_weights
 from sweep.graph.training import Task
 from sweep.pruning.statistics import QUANTILES, statistics
 
@@ -22,7 +22,7 @@ def weight_statistics(
 
     Rows "|…|" are of magnitudes: quantiles of "|prunable|" are the pruning thresholds.
     """
-    network, weights, _ = weights_at(home, training, at)
+    network, weights, _ = read_weights(home.snapshot(training, at))
     parts = {"prunable": weights.kernels, "all": np.concatenate(weights)}
     if per_kernel:
         parts |= {name: part.ravel() for name, part in network.split("kernel", weights.kernels).items()}
