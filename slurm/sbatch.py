@@ -232,7 +232,8 @@ def _job(
     numbers: Sequence[int] = range(len(elements))
     if elements and part in OTHERS:
         numbers, log = [int(element[0]) for element in elements], log.replace(".out", "-%a.out")
-    more = dict(_option(option) for option in cluster.options)
+    written = (shlex.split(option)[0].removeprefix("--").partition("=") for option in cluster.options)
+    more = {option: value for option, _, value in written}
     gpu = ":".join(filter(None, ("gpu", cluster.gpu_type, str(gpus)))) if gpus else ""
     gres = ",".join(filter(None, (gpu, more.pop("gres", ""))))
     partition = cluster.partition if gpus else cluster.cpu_partition or cluster.partition
@@ -255,12 +256,6 @@ def _job(
     }
     return Job(name or part, part, waits, options, cluster.setup, command, logs / log, tuple(map(tuple, elements)),
                at_a_time)  # fmt: skip
-
-
-def _option(text: str) -> tuple[str, str]:
-    """Return the name and value of an option as cluster.options writes it."""
-    name, _, value = shlex.split(text)[0].partition("=")
-    return name.removeprefix("--"), value
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:
