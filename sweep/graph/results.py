@@ -198,4 +198,4 @@ def _inert(value: Any) -> Any:
     >>> _inert("=cmd|'/c calc'!A1"), _inert("loss is nan"), _inert(0)
     ("'=cmd|'/c calc'!A1", 'loss is nan', 0)
     """
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value
