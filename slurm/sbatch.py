@@ -235,19 +235,20 @@ def _job(
     written = (shlex.split(option)[0].removeprefix("--").partition("=") for option in cluster.options)
     more = {option: value for option, _, value in written}
     gpu = ":".join(filter(None, ("gpu", cluster.gpu_type, str(gpus)))) if gpus else ""
-    gres = ",".join(filter(None, (gpu, more.pop("gres", ""))))
-    partition = cluster.partition if gpus else cluster.cpu_partition or cluster.partition
-    options = {
+    asked = {
         "job-name": f"{experiment.name}-{part}",
-        **({"partition": partition} if partition else {}),
-        **{name: value for name in ("account", "qos") if (value := getattr(cluster, name))},
+        "partition": cluster.partition if gpus else cluster.cpu_partition or cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(cluster.cpus_per_gpu * max(gpus, 1)),
-        **({"gres": gres} if gres else {}),
-        **({"mem": _times(cluster.memory_per_gpu, gpus)} if gpus else {}),
-        **({"time": limit} if limit else {}),
-        **({"array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "")} if elements else {}),
+        "gres": ",".join(filter(None, (gpu, more.pop("gres", "")))),
+        "mem": _times(cluster.memory_per_gpu, gpus) if gpus else "",
+        "time": limit,
+        "array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "") if elements else "",
+    }
+    options = {name: value for name, value in asked.items() if value} | {
         "signal": f"B:USR1@{cluster.warning_seconds}",
         "requeue": "",
         "open-mode": "append",  # else a requeued task truncates its log
