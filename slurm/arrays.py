@@ -166,12 +166,12 @@ def limit_times(home: Home) -> str:
     return f"{limit} minutes" if waiting else ""
 
 
-def predicted_limit(home: Home) -> str:
-    """Return the predicted time limit of an array element in minutes: 1.5 × the longest one, plus ten for the start."""
+def predicted_limit(home: Home) -> int:
+    """Return the predicted minutes of an array element: 1.5 × the longest one, plus ten for the start; 0 if unknown."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
     several = packing.settled_for(home, home.graph).cluster.trainings_per_task
     assert several != "auto"
-    return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
+    return math.ceil(1.5 * several * max(predicted.values()) / 60) + 10 if predicted else 0
 
 
 def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Task], bool]:
