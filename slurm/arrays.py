@@ -166,12 +166,12 @@ def limit_times(home: Home) -> str:
     return f"{limit} minutes" if waiting else ""
 
 
-def predicted_limit(home: Home) -> str:
-    """Return the predicted time limit of an array element in minutes: 1.5 × the longest one, plus ten for the start."""
+def predicted_limit(home: Home) -> int:
+    """Return the predicted minutes of an array element: 1.5 × the longest one, plus ten for the start; 0 if unknown."""
     predicted = predicted_seconds(home, home.experiment.cluster.gpus_per_cell)
     several = packing.settled_for(home, home.graph).cluster.trainings_per_task
     assert several != "auto"
-    return str(math.ceil(1.5 * several * max(predicted.values(), default=0.0) / 60) + 10) if predicted else ""
+    return math.ceil(1.5 * several * max(predicted.values()) / 60) + 10 if predicted else 0
 
 
 def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -> tuple[list[Task], bool]:
@@ -180,14 +180,14 @@ def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -
     They are neither done nor `live`, and all trainings they need are done or will be.
     """
     open_ = missing(home)
-    to_come: dict[str, Task] = {}
+    to_come: list[Task] = []
     lacking = {training.name for training in open_}
     coming = {training.name for training in open_ if training.slug in live}
     for training in open_:  # parents come before their children
         chosen = training.slug not in live and (only is None or training.slug in only)
         after = home.waits_for(training) if chosen else ()
         if chosen and all(need.name not in lacking or need.name in coming for need in after):
-            to_come[training.name] = training
+            to_come.append(training)
             coming.add(training.name)
     # masks of dense runs only: trainings make those that need gradients, or that belong to later rounds
     unmade = any(
@@ -196,8 +196,7 @@ def wanted_of(home: Home, live: Collection[str], only: Collection[str] | None) -
         and (training.name in coming or not any(need.name in lacking for need in training.needs))
         for training in home.graph
     )  # fmt: skip
-    asked = only is None or bool(to_come)
-    return list(to_come.values()), "masks" not in live and unmade and asked
+    return to_come, "masks" not in live and unmade and (only is None or bool(to_come))
 
 
 def _clauses(home: Home, job: Job, done: list[tuple[Job, str]], live: dict[str, str]) -> list[tuple[str, list[str]]]:

@@ -30,12 +30,13 @@ class Ready:
 
     def __init__(self, home: Home, only: Collection[str] | None = None, quiet: bool = True) -> None:
         self.home, self.quiet = home, quiet
-        self.waiting = {one.name: one for one in missing(home) if only is None or one.slug in only}
-        self._after = {name: {need.name for need in home.waits_for(one)} for name, one in self.waiting.items()}
+        self.waiting = {one.slug: one for one in missing(home) if only is None or one.slug in only}
+        self._after = {task: {need.slug for need in home.waits_for(one)} for task, one in self.waiting.items()}
         self.total = len(self.waiting)
-        self._lacking = home.missing_points()
-        begun = home.folders()
-        self._epochs = {name: self._left(name) if name in begun else one.epochs for name, one in self.waiting.items()}
+        self._lacking, begun = home.missing_points(), home.folders()
+        self._epochs = {
+            task: self._left(task) if one.name in begun else one.epochs for task, one in self.waiting.items()
+        }
         self.failures: list[Failure] = []
         self._given: dict[str, float] = {}  # trainings handed out, and when
         self._said: set[str] = set()  # trainings already reported as busy
@@ -44,11 +45,11 @@ class Ready:
     def next(self) -> str | None:
         """Return a task that can be started now, or None if all that are left wait for others."""
         now = time.monotonic()
-        for name, training in self.waiting.items():
-            free = name not in self._given and self._not_before.get(name, 0.0) <= now
-            if free and not any(need in self.waiting for need in self._after[name]):
-                self._given[name] = now
-                return training.slug
+        for task in self.waiting:
+            free = task not in self._given and self._not_before.get(task, 0.0) <= now
+            if free and not any(need in self.waiting for need in self._after[task]):
+                self._given[task] = now
+                return task
         return None
 
     @property
@@ -59,48 +60,47 @@ class Ready:
     @property
     def trained(self) -> float:
         """Return how much of `epochs` is done."""
-        left = (self._left(name) if name in self._given else self._epochs[name] for name in self.waiting)
+        left = (self._left(task) if task in self._given else self._epochs[task] for task in self.waiting)
         return self.epochs - sum(left) - len(self.waiting)
 
-    def _left(self, name: str) -> float:
-        training, lacking = self.waiting[name], self._lacking.get(name, ())
+    def _left(self, task: str) -> float:
+        training = self.waiting[task]
+        lacking = self._lacking.get(training.name, ())
         try:
-            if self._skipped(name):  # done, but nothing was trained
+            if self._skipped(task):  # done, but nothing was trained
                 return training.epochs
             return epochs_left(self.home, training, lacking) if lacking or not self.home.done(training) else 0.0
         except (Refused, OSError, ArithmeticError):  # damaged file: reported when the training starts;
             return training.epochs  # the others continue
 
-    def _skipped(self, name: str) -> str:
+    def _skipped(self, task: str) -> str:
         """Return why a training was skipped (a layer is fully pruned), or ""."""
         try:
-            return self.home.skipped(self.waiting[name])
+            return self.home.skipped(self.waiting[task])
         except (Refused, OSError):  # damaged file: reported when the training starts
             return ""
 
     def again(self, task: str, why: str = "") -> None:
         """Hand a task out again a little later: its process died, or another process has it (`why`, printed once)."""
-        name = self.home.training(task).name
-        if why and name not in self._said:
-            self._said.add(name)
+        if why and task not in self._said:
+            self._said.add(task)
             console.print(f"{why}; waiting for it")
-        self._given.pop(name, None)
-        self._not_before[name] = time.monotonic() + AGAIN_SECONDS
+        self._given.pop(task, None)
+        self._not_before[task] = time.monotonic() + AGAIN_SECONDS
 
     def end(self, task: str, failure: Failure | None, seconds: float | None = None) -> None:
         """Remove an ended task from the queue and print its outcome; if it failed, drop the tasks that wait for it.
 
         `seconds`: the time it took; None: since it was handed out.
         """
-        name, now = self.home.training(task).name, time.monotonic()
-        seconds = now - self._given.get(name, now) if seconds is None else seconds
-        skipped = self._skipped(name)
+        seconds = time.monotonic() - self._given[task] if seconds is None else seconds
+        skipped = self._skipped(task)
         if failure or skipped:  # the rest of its epochs will not be trained
-            self._epochs[name] -= min(self._left(name), self._epochs[name])
-        del self.waiting[name]
+            self._epochs[task] -= min(self._left(task), self._epochs[task])
+        del self.waiting[task]
         if failure:
             self.failures.append(failure)
-            self._drop({name})
+            self._drop({task})
         if not self.quiet:
             said = f"skipped: {skipped}" if skipped else f"done in {duration(seconds)}"
             said = f"FAILED: {failure.reason}" if failure else said
@@ -113,11 +113,11 @@ class Ready:
         with Work(label, max(self.epochs, 1), quiet=self.quiet) as work:
             yield Course(self, work)
 
-    def _drop(self, names: set[str]) -> None:
-        for training in list(self.waiting.values()):  # in the order of the plan: parents before children
-            if any(need.name in names for need in self.home.waits_for(training)):
-                names.add(training.name)
-                del self.waiting[training.name], self._epochs[training.name]
+    def _drop(self, tasks: set[str]) -> None:
+        for task, training in list(self.waiting.items()):  # in the order of the plan: parents before children
+            if any(need.slug in tasks for need in self.home.waits_for(training)):
+                tasks.add(task)
+                del self.waiting[task], self._epochs[task]
 
 
 class Course:

@@ -61,13 +61,10 @@ class Local:
             if task is None:  # other processes have all that is left
                 time.sleep(PAUSE_SECONDS)
                 continue
-            began = time.monotonic()
             try:
-                failure = worker.attempt(task)
+                ready.end(task, worker.attempt(task))
             except Busy as error:
                 ready.again(task, str(error))
-                continue
-            ready.end(task, failure, time.monotonic() - began)
 
     def _in_processes(self, ready: Ready, jobs: int) -> None:
         crew = _Crew(ready.home, jobs, self)
@@ -86,11 +83,10 @@ class Local:
                         if answer == DIED:
                             crew.replace(member)
                             deaths[task] += 1
-                        seconds = time.monotonic() - member.began
                         if answer == DIED and deaths[task] > (self.restarts or 0):
-                            ready.end(task, record_failure(ready.home, task, DIED), seconds)
+                            ready.end(task, record_failure(ready.home, task, DIED))
                         elif isinstance(answer, Failure | None):
-                            ready.end(task, answer, seconds)
+                            ready.end(task, answer)
                         else:
                             ready.again(task, "" if answer == DIED else str(answer))
             finally:
@@ -105,7 +101,6 @@ class _Member:
     pipe: Connection
     place: int  # index of its share of the machine
     task: str = ""
-    began: float = 0.0
 
 
 class _Crew:
@@ -135,7 +130,7 @@ class _Crew:
                 return
             # a worker that died while idle is replaced; no training failed
             member = free if free.process.is_alive() else self.replace(free)
-            member.task, member.began = task, time.monotonic()
+            member.task = task
             with suppress(ConnectionError):  # it died just now, which `answers` will see
                 member.pipe.send(task)
 

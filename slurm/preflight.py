@@ -281,7 +281,7 @@ def _times(home: Home) -> Found:
     asked, predicted = seconds_of(sbatch.element_limit(cluster)), arrays.predicted_limit(home)
     if asked is None or not predicted:
         return f"{predicted} minutes predicted" if predicted else "the partition's, at first"
-    if asked < 60 * int(predicted) / 1.5:
+    if asked < 60 * predicted / 1.5:
         remedy = "a longer cluster.time_limit, or none: it is predicted"
         return "warning", f"{predicted} minutes predicted: several turns", remedy
     return f"{cluster.time_limit}, {predicted} minutes predicted"

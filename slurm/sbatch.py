@@ -232,21 +232,23 @@ def _job(
     numbers: Sequence[int] = range(len(elements))
     if elements and part in OTHERS:
         numbers, log = [int(element[0]) for element in elements], log.replace(".out", "-%a.out")
-    more = dict(_option(option) for option in cluster.options)
+    written = (shlex.split(option)[0].removeprefix("--").partition("=") for option in cluster.options)
+    more = {option: value for option, _, value in written}
     gpu = ":".join(filter(None, ("gpu", cluster.gpu_type, str(gpus)))) if gpus else ""
-    gres = ",".join(filter(None, (gpu, more.pop("gres", ""))))
-    partition = cluster.partition if gpus else cluster.cpu_partition or cluster.partition
-    options = {
+    asked = {
         "job-name": f"{experiment.name}-{part}",
-        **({"partition": partition} if partition else {}),
-        **{name: value for name in ("account", "qos") if (value := getattr(cluster, name))},
+        "partition": cluster.partition if gpus else cluster.cpu_partition or cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(cluster.cpus_per_gpu * max(gpus, 1)),
-        **({"gres": gres} if gres else {}),
-        **({"mem": _times(cluster.memory_per_gpu, gpus)} if gpus else {}),
-        **({"time": limit} if limit else {}),
-        **({"array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "")} if elements else {}),
+        "gres": ",".join(filter(None, (gpu, more.pop("gres", "")))),
+        "mem": _times(cluster.memory_per_gpu, gpus) if gpus else "",
+        "time": limit,
+        "array": ranges(numbers) + (f"%{at_a_time}" if at_a_time else "") if elements else "",
+    }
+    options = {name: value for name, value in asked.items() if value} | {
         "signal": f"B:USR1@{cluster.warning_seconds}",
         "requeue": "",
         "open-mode": "append",  # else a requeued task truncates its log
@@ -255,12 +257,6 @@ def _job(
     }
     return Job(name or part, part, waits, options, cluster.setup, command, logs / log, tuple(map(tuple, elements)),
                at_a_time)  # fmt: skip
-
-
-def _option(text: str) -> tuple[str, str]:
-    """Return the name and value of an option as cluster.options writes it."""
-    name, _, value = shlex.split(text)[0].partition("=")
-    return name.removeprefix("--"), value
 
 
 def command_of(experiment: Experiment, folder: Path, name: str) -> str:

@@ -88,13 +88,11 @@ def _live(one: State, job: Entry) -> State:
 
 def _job(part: str, last: Entry) -> State:
     """Return the state of masks, report or rest from its latest job."""
-    one = State(part, "unknown", 0, f"SLURM has forgotten job {last.job}")
     if last.live:
-        return _live(one, last)
-    if last.state:
-        done = last.state == "COMPLETED"
-        return replace(one, state="done" if done else "lost", note=f"job {last.job}: {last.state}")
-    return one
+        return _live(State(part, "waiting", 0), last)
+    if not last.state:
+        return State(part, "unknown", 0, f"SLURM has forgotten job {last.job}")
+    return State(part, "done" if last.state == "COMPLETED" else "lost", 0, f"job {last.job}: {last.state}")
 
 
 def _last_line(home: Home, task: str) -> str:

@@ -15,8 +15,9 @@ def brief(value: Any) -> str:
     return cut(_BRIEFLY.repr(value))
 
 
-def cut(text: str, most: int = 120) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def cut(text: str) -> str:
+    """Return the text, or its beginning and "..." if it has more than 120 characters."""
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def some(names: list[str]) -> str:

@@ -227,8 +227,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     with _opened(path) as (f, attributes):
         f.visititems(collect)
     if attributes.pop(CHECKSUM, None) not in (None, checksum(arrays)):
-        raise Refused(f"{path}: changed since it was written (checksum); bring it back from a copy, or delete it and "
-                      "run again")  # fmt: skip
+        raise Refused(f"{path}: changed since it was written (checksum); {MEND}")
     return arrays, attributes
 
 

@@ -12,10 +12,9 @@ from lottery.cli.completion import trainings
 from lottery.cli.find import RESULTS, ExperimentName, Json, Results, print_json, read_home
 from sweep.errors import Refused
 from sweep.experiment import point
-from sweep.graph.mask_file import weights_at
-from sweep.graph.weights import weight_statistics
+from sweep.graph.snapshot_file import read_weights
 from sweep.progress import console, show
-from sweep.pruning.statistics import QUANTILES, histogram
+from sweep.pruning.statistics import QUANTILES, histogram, weight_statistics
 
 
 def weights(
@@ -45,7 +44,8 @@ def weights(
         raise Refused(f"--quantiles {' '.join(map(str, quantiles))}: expected numbers from 0 to 1")
     training = home.training(named[0] if named else f"dense-seed{home.experiment.seeds[0] if seed is None else seed}")
     where = point(at)
-    found = weight_statistics(home, training, layers, where, quantiles)
+    network, at_point, _ = read_weights(home.snapshot(training, where))
+    found = weight_statistics(network, at_point, layers, quantiles)
     if json_:
         return print_json(found)
     whole = ("|prunable|", "prunable", "|all|", "all")
@@ -62,7 +62,7 @@ def weights(
         show(table)
     from sweep.report.figures import save, weight_figure
 
-    bins = histogram(weights_at(home, training, where)[1].kernels)
+    bins = histogram(at_point.kernels)
     title = f"{home.experiment.name}, {training.slug} at {where}"
     paths = save(weight_figure(bins, title), (out or home.report) / f"weights-{training.slug}-{where}")
     console.print("figure: " + ", ".join(map(str, paths)))

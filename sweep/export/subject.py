@@ -14,7 +14,7 @@ from sweep.data.windows import MARGIN
 from sweep.errors import Refused
 from sweep.experiment import END
 from sweep.graph.home import RESULT, Home
-from sweep.graph.mask_file import weights_at
+from sweep.graph.snapshot_file import read_weights
 from sweep.graph.training import Task
 from sweep.hardware import version_of
 
@@ -100,7 +100,7 @@ def final_weights(home: Home, training: Task) -> tuple[Network, Weights]:
     if not home.snapshot(training, END).exists():
         raise Refused(f"{training.name}: its weights are not in {home.root.parent}; lottery sweep trains it (a record "
                       "has final weights if it was made with --weights)")  # fmt: skip
-    return weights_at(home, training, END)[:2]
+    return read_weights(home.snapshot(training, END))[:2]
 
 
 def subject_of(home: Home, training: Task, dataset: Dataset) -> Subject:

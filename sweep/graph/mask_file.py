@@ -11,11 +11,11 @@ import numpy as np
 from models import Network, Weights
 from sweep import files
 from sweep.errors import Refused
-from sweep.experiment import END, Point
+from sweep.experiment import END
 from sweep.graph.home import Home
 from sweep.graph.runs import Runs, run_of
 from sweep.graph.snapshot_file import attributes_of, initial_weights, network_of, read_weights
-from sweep.graph.training import Mask, Task, Training
+from sweep.graph.training import Mask, Training
 from sweep.pruning import masks
 from sweep.pruning.allocations import count_pruned
 from sweep.pruning.cost import multiply_adds
@@ -51,11 +51,6 @@ class Found:
             return Found(network, laid(self.mask), self.threshold, laid(np.zeros_like(self.mask)))
         except ValueError as error:
             raise Refused(f"{error}; the mask belongs to another network") from None
-
-
-def weights_at(home: Home, training: Task, at: Point) -> tuple[Network, Weights, dict[str, Any]]:
-    """Return network, weights and file attributes of a training at a point."""
-    return read_weights(home.snapshot(training, at))
 
 
 class Scorer(Protocol):
@@ -96,15 +91,15 @@ def can_make(home: Home, mask: Mask) -> bool:
 
 
 def _made(home: Home, mask: Mask, scorer: Scorer | None) -> Found:
-    path = home.mask(mask)
-    if path.exists() and (mask.at_start or not home.snapshot(mask.of, mask.method.at).exists()):
+    path, source = home.mask(mask), home.snapshot(mask.of, mask.method.at)
+    if path.exists() and (mask.at_start or not source.exists()):
         # found at initialization, or the pool was copied without its large files
         return read_own_mask(home, mask)
     if mask.at_start and scorer:
         network = scorer.program(mask.of).network
         weights = initial_weights(mask.of, network)
     else:
-        network, weights, _ = weights_at(home, mask.of, mask.method.at)
+        network, weights, _ = read_weights(source)
     digest = run_of(weights)
     if not path.exists():
         pruned = _pruned(home, mask, network, weights, scorer)

@@ -16,7 +16,7 @@ from sweep.graph.mask_file import read_own_mask, right_count
 from sweep.graph.runs import Runs
 from sweep.graph.state import state_of
 from sweep.graph.training import Mask, Task
-from sweep.pruning.cost import macs_remaining, stored_bytes
+from sweep.pruning.cost import costs_of
 
 EVALUATION = "evaluation.json"  # in a training's folder: accuracy per class and confusion matrix
 
@@ -120,11 +120,7 @@ def _costed(home: Home, rows: list[Row]) -> list[Row]:
     for mask, row in zip(masks, rows, strict=True):
         if mask and mask not in known and row.measured and row.macs is None and home.mask(mask.as_made).exists():
             found = read_own_mask(home, mask)
-            known[None] = {"macs": 1.0, "bytes": stored_bytes(None, found.network)}
-            known[mask] = {
-                "macs": macs_remaining(found.mask, found.network),
-                "bytes": stored_bytes(found.mask, found.network),
-            }
+            known[None], known[mask] = costs_of(None, found.network), costs_of(found.mask, found.network)
     return [
         replace(row, **known.get(mask, {})) if row.measured and row.macs is None else row
         for mask, row in zip(masks, rows, strict=True)
@@ -198,4 +194,4 @@ def _inert(value: Any) -> Any:
     >>> _inert("=cmd|'/c calc'!A1"), _inert("loss is nan"), _inert(0)
     ("'=cmd|'/c calc'!A1", 'loss is nan', 0)
     """
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value

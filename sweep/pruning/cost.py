@@ -14,6 +14,11 @@ def multiply_adds(network: Network) -> np.ndarray:
     return np.repeat(_output_pixels(network), [variable.size for variable in network.of("kernel")])
 
 
+def costs_of(mask: np.ndarray | None, network: Network) -> dict[str, float]:
+    """Return what results say of the cost: share of the multiply-adds, and bytes; `mask` None: the dense network."""
+    return {"macs": 1.0 if mask is None else macs_remaining(mask, network), "bytes": stored_bytes(mask, network)}
+
+
 def macs_remaining(mask: np.ndarray, network: Network) -> float:
     """Return the share of the dense network's multiply-adds that a mask keeps; those of blur-pool stay."""
     kept = [int(part.sum()) for part in network.split("kernel", mask).values()]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from models import Network, Weights
+
 # the quantiles that weight statistics show by default
 QUANTILES = (0.6, 0.65, 0.7, 0.75, 0.8, *(q / 100 for q in range(85, 100)))
 
@@ -25,6 +27,22 @@ def statistics(values: np.ndarray, quantiles: Sequence[float] = QUANTILES) -> di
         "mean": float(values.mean(dtype=np.float64)),
         **{f"q{q:g}": float(v) for q, v in zip(quantiles, np.quantile(values, quantiles), strict=True)},
     }
+
+
+def weight_statistics(
+    network: Network, weights: Weights, per_kernel: bool = False, quantiles: Sequence[float] = QUANTILES
+) -> dict[str, dict[str, float]]:
+    """Return statistics of the prunable weights, of all numbers and, with `per_kernel`, of each kernel.
+
+    Rows "|…|" are of magnitudes: quantiles of "|prunable|" are the pruning thresholds.
+    """
+    parts = {"prunable": weights.kernels, "all": np.concatenate(weights)}
+    if per_kernel:
+        parts |= {name: part.ravel() for name, part in network.split("kernel", weights.kernels).items()}
+    out: dict[str, dict[str, float]] = {}
+    for name, part in parts.items():
+        out |= {f"|{name}|": statistics(np.abs(part), quantiles), name: statistics(part, quantiles)}
+    return out
 
 
 def histogram(values: np.ndarray, bins: int = 60) -> list[dict[str, Any]]:

@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 from sweep import files
 from sweep.experiment import END
 from sweep.graph.home import Home
-from sweep.graph.mask_file import Found, weights_at
+from sweep.graph.mask_file import Found
 from sweep.graph.results import Row
+from sweep.graph.snapshot_file import read_weights
 from sweep.graph.training import Training
 from sweep.progress import console
 
@@ -123,11 +124,11 @@ def track_weights(home: Home, training: Training, tracker: Run) -> None:
     import numpy as np
     import wandb
 
-    from sweep.graph.weights import weight_statistics
+    from sweep.pruning.statistics import weight_statistics
 
     with tolerated("the weights were not logged"):
-        _, weights, _ = weights_at(home, training, END)
-        found = weight_statistics(home, training, False)
+        network, weights, _ = read_weights(home.snapshot(training, END))
+        found = weight_statistics(network, weights)
         rows = [[key, *(found[n][key] for n in found)] for key in found["all"]]
         histogram = wandb.Histogram(np_histogram=np.histogram(weights.kernels, 128))
         table = wandb.Table(columns=["", *found], data=rows)

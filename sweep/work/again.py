@@ -21,7 +21,7 @@ from sweep.experiment.forms import Switch
 from sweep.experiment.point import in_order
 from sweep.graph.home import AGAIN, RESULT, Home, kept_steps, metrics_of
 from sweep.graph.runs import run_of
-from sweep.graph.training import Task, Training
+from sweep.graph.training import Task
 from sweep.hardware import circumstances, gpu_name
 from sweep.training.loop import Watch, train
 from sweep.training.program import Program
@@ -76,7 +76,7 @@ class _First:
 def as_recorded(home: Home, training: Task) -> Task:
     """Return a finished training with its shards resident on the devices, or streamed, as they were then."""
     images = files.read_json(home.folder(training) / "result.json", RESULT).get("images")
-    if not images or not isinstance(training, Training) or training.data.name != "shards":
+    if not images or training.data.name != "shards":
         return training
     resident: Switch = "off" if images == "streamed" else "on"
     return replace(training, data=replace(training.data, resident=resident))

@@ -22,16 +22,19 @@ def find(word: str, overrides: tuple[str, ...], results: Path) -> tuple[Experime
     path = Path(word)
     if path.is_dir() and not (path / "experiment.yaml").is_file() and (results / word / "experiment.yaml").is_file():
         path = results / word  # a folder of data may have the name of its experiment
-    shipped = SHIPPED / f"{word}.yaml"
-    if not (path / "experiment.yaml").is_file() and not (results / word).is_dir() and shipped.is_file():
-        path = shipped
+    file = SHIPPED / f"{word}.yaml"
+    if not (path / "experiment.yaml").is_file() and not (results / word).is_dir() and file.is_file():
+        path = file
     if path.is_dir():
         folder = path if path.name not in ("", "..") else path.resolve()  # the pool is its parent folder
     elif path.suffix in (".yaml", ".yml"):
         experiment = experiment_file.load(path, overrides)
         return _listed(experiment, results / experiment.name), results / experiment.name
+    elif (results / word).is_dir():
+        folder = results / word
     else:
-        folder = _named(word, results)
+        known = sorted({path.parent.name for path in results.glob("*/experiment.yaml")} | set(shipped()))
+        raise Refused(f"{word}: neither an experiment file nor under {results}/{suggestion(word, known)}")
     refuse_old(folder)
     if not (folder / "experiment.yaml").is_file():
         raise Refused(f"{folder}: no experiment.yaml in it; expected the folder of an experiment or an experiment file")
@@ -90,10 +93,3 @@ def _with_listing(data: Data, known: Data) -> Data:
 
 def shipped() -> list[str]:
     return [path.stem for path in SHIPPED.glob("*.yaml")]
-
-
-def _named(word: str, results: Path) -> Path:
-    if (results / word).is_dir():
-        return results / word
-    known = sorted({path.parent.name for path in results.glob("*/experiment.yaml")} | set(shipped()))
-    raise Refused(f"{word}: neither an experiment file nor under {results}/{suggestion(word, known)}")

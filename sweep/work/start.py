@@ -17,7 +17,7 @@ from sweep.graph.runs import run_of
 from sweep.graph.snapshot_file import attributes_of
 from sweep.graph.training import Task
 from sweep.hardware import circumstances
-from sweep.pruning.cost import macs_remaining, stored_bytes
+from sweep.pruning.cost import costs_of
 from sweep.training.loop import Outcome, Watch, train
 from sweep.training.program import Program
 from sweep.work.inputs import Inputs
@@ -101,9 +101,7 @@ def result_of(outcome: Outcome, inputs: Inputs) -> dict[str, Any]:
             for line in lines
         )
     mask = inputs.mask
-    kept = mask.mask if mask else None
-    out |= {"macs": macs_remaining(kept, program.network) if kept is not None else 1.0}
-    out |= {"bytes": stored_bytes(kept, program.network)}
+    out |= costs_of(mask.mask if mask else None, program.network)
     if mask:
         out |= {
             "density": mask.density,

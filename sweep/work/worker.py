@@ -32,6 +32,7 @@ from sweep.tracking.runs import track_weights, tracked
 from sweep.training.compiled import compile_once, keep_compiled
 from sweep.training.schedule import most_devices
 from sweep.work.inputs import Skipped, mask_of, open_inputs
+from sweep.work.line import run_line
 
 if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
     from sweep.training.program import Program
@@ -123,8 +124,6 @@ class Worker:
             described = training.described() | {"name": training.name, "runs": inputs.begun_from}
             files.write_json(folder / "training.json", described)
             if isinstance(training, Line):
-                from sweep.work.line import run_line
-
                 run_line(inputs, check)
                 return
             from sweep.training.loop import Watch
