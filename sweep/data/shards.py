@@ -34,8 +34,9 @@ RECORD = [
     ("width", "<i4"), ("crc32", "<i8"),
 ]  # fmt: skip
 UNKNOWN = -1  # in place of the crc32 that earlier versions did not write
-# A disk is slow if it is asked for little at a time: for 2 images at a time it gave 0.6 of what it gave for 16.
-THREADS = max(16, len(os.sched_getaffinity(0)))
+# Two for a core, as one waits for the disk: 1.35 times as many images from a disk as with one, as many from the cache.
+# With eight for a core a fifth fewer pictures are decoded (docs/data.md).
+THREADS = 2 * len(os.sched_getaffinity(0))
 VERIFY = "lottery data inspect --verify finds what else changed"
 RESIDENT_BYTES = 1 << 31  # a data set up to this size can be kept in the device's memory
 
