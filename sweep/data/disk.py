@@ -1,9 +1,9 @@
 """Files that many threads read piece by piece at random places.
 
 They are read by `pread`, not mapped into memory. From a disk, a map reads a whole window around every page that is
-touched: with Linux's read-ahead of 128 KiB 1.8 times the bytes of `raw` records, 5 times those of `jpeg` records. So it
-is slower, 1.3 to 2.6 times with two threads. A disk that fails ends a process with a map without a word. And Python keeps the file
-of every map open: ImageNet has 1,700 shards, and often only 1,024 files may be open (docs/data.md has the figures).
+touched: with Linux's read-ahead of 128 KiB 1.8 times the bytes of `raw` records and 5 times those of `jpeg` records
+(docs/data.md). A disk that fails ends a process with a map without a word. And Python keeps the file of every map open:
+ImageNet has 1,700 shards, and often only 1,024 files may be open.
 """
 
 from __future__ import annotations
