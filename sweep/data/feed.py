@@ -18,7 +18,7 @@ from sweep.data import Files, Images, Split, host
 from sweep.data.decoded import Decoded
 from sweep.data.resident import Resident, ResidentShards, residence
 from sweep.data.shards import THREADS, Reader, Shards
-from sweep.data.staging import room_for, staged
+from sweep.data.staging import in_memory, room_for, staged
 from sweep.data.windows import AREA, MARGIN, SHAPE, central_windows, random_windows
 from sweep.devices import Devices
 from sweep.errors import Refused
@@ -126,6 +126,8 @@ def open_reader(split: Shards, cache: str) -> Reader:
         return Reader(split)
     folder = Path(place).expanduser()
     try:
+        if not cache and in_memory(folder):
+            raise OSError(errno.ENODEV, "in memory, not on a disk")
         if split.prepared.format == "jpeg" and split.split in split.prepared.images:  # earlier versions wrote no counts
             try:
                 return Decoded(split, folder)

@@ -48,6 +48,17 @@ def room_for(shards: Shards, folder: Path) -> bool:
     """Whether the shards of the split fit in 90 % of the free space; copies that are there already count as free."""
     prepared = shards.prepared
     wanted = sum(prepared.shard(shards.split, n).stat().st_size for n in range(prepared.counts[shards.split]))
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
     already = sum(path.stat().st_size for path in (folder / name_of(prepared, shards.split)).glob(f"{shards.split}-*"))
-    return wanted < 0.9 * (shutil.disk_usage(existing).free + already)
+    return wanted < 0.9 * (shutil.disk_usage(_existing(folder)).free + already)
+
+
+def in_memory(folder: Path) -> bool:
+    """Whether files of the folder are kept in memory (tmpfs): SLURM kills a job for what it writes there as well."""
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    kinds = {Path(at): kind for _, at, kind, *_ in mounts}  # a later mount covers an earlier one
+    place = _existing(folder).resolve()
+    return next(kinds[path] for path in (place, *place.parents) if path in kinds) in ("tmpfs", "ramfs")
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -70,7 +70,9 @@ class Data(Section):
     listing: Line = given(
         "", "digest of names, sizes and labels in folder or shards; filled in when a sweep is planned"
     )
-    cache: Line = circumstance("", "for shards: folder on the node's own disk; empty = $SLURM_TMPDIR, off = none")
+    cache: Line = circumstance(
+        "", "for shards: folder on the node's own disk; empty = $SLURM_TMPDIR if that is a disk, off = none"
+    )
     resident: Switch = circumstance("auto", "for shards: all images in the memory of the GPUs; auto: where they fit")
     image_size: Whole = given(0, "height and width in pixels; 0 = those of the source", ge=0, le=4096)
     channels: Literal["auto", "rgb"] = given("auto", "auto: those of the source; rgb: grey images get three channels")

@@ -22,6 +22,7 @@ from sweep.data import open_dataset, shards
 from sweep.data.decoded import Decoded
 from sweep.data.prepared import name_of
 from sweep.data.shards import Reader
+from sweep.data.staging import in_memory
 from sweep.errors import Refused
 from sweep.experiment import Data, Experiment
 from tests.commands import lottery, python, started
@@ -120,6 +121,21 @@ def test_a_node_whose_disk_is_missing_reads_the_images_where_they_are_and_says_s
     assert re.search(f"data.cache: {place}: (No such|Not a|no room).* are read where they are", capsys.readouterr().out)
     for one, other in zip(received, batches(folder, ORDER, SEEDS), strict=True):
         np.testing.assert_array_equal(one[0], other[0])
+
+
+def test_the_disk_that_slurm_names_is_used_unless_it_is_memory(jpeg, tmp_path, monkeypatch, capsys):
+    """What is written to a file in memory counts as memory of the job: 252 GB of pixels would end it."""
+    if in_memory(tmp_path) or not in_memory(Path("/dev/shm")):
+        pytest.skip("needs a disk and /dev/shm in memory")
+    expected = batches(jpeg, ORDER, SEEDS)
+    for folder, cached in ((tmp_path, True), (Path("/dev/shm/none"), False)):
+        monkeypatch.setenv("SLURM_TMPDIR", str(folder))
+        for one, other in zip(batches(jpeg, ORDER, SEEDS, ""), expected, strict=True):
+            np.testing.assert_array_equal(one[0], other[0])
+        assert bool([*folder.glob("*.pixels")]) == cached
+    said = "$SLURM_TMPDIR: /dev/shm/none: in memory, not on a disk; the train images are read where they are"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert in_memory(tmp_path / "not" / "there") is False and in_memory(Path("/dev/shm/not/there")) is True
 
 
 def test_a_reader_that_died_before_an_image_was_whole_leaves_it_to_the_next(jpeg, tmp_path):
