@@ -13,6 +13,7 @@ import resource
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
+from weakref import finalize
 
 import numpy as np
 
@@ -27,10 +28,7 @@ class Pieces:
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.path = path
         self._handle = os.open(path, flags)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            os.close(self._handle)
+        finalize(self, os.close, self._handle)
 
     def read(self, first: int, out: np.ndarray) -> None:
         """Fill `out` with the bytes from `first` on; raise OSError if the disk fails, Refused if the file ends."""

@@ -237,8 +237,14 @@ def test_memory_stays_flat_over_many_epochs(jpeg):
     assert after - before < 8_000  # kB
 
 
-def test_stopped_after_any_step_training_from_shards_goes_on_to_the_same_bits(raw, program, tmp_path):
-    run = program(from_shards(raw))
+@pytest.mark.parametrize("reader", ["raw shards", "pictures decoded before", "class folders"])
+def test_stopped_after_any_step_training_goes_on_to_the_same_bits(reader, raw, jpeg, source, program, tmp_path):
+    data = {
+        "raw shards": Data("shards", path=str(raw)),
+        "pictures decoded before": Data("shards", path=str(jpeg), cache=str(tmp_path / "node")),
+        "class folders": Data("folder", path=str(source)),
+    }[reader]
+    run = program(dataclasses.replace(tiny(), data=dataclasses.replace(data, image_size=16, validation=6)))
     whole, weights = trained(run, start_at(run), tmp_path / "whole")
     pieces, end = trained_in_pieces(run, start_at(run), tmp_path / "pieces")
     assert_equal_bits(end, weights)
