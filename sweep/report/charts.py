@@ -12,6 +12,7 @@ from sweep.experiment.point import Steps
 from sweep.graph.home import Home, epochs_of
 from sweep.graph.results import Row, evaluations
 from sweep.report import figures
+from sweep.report.curves import tips
 from sweep.report.kept import kept, masks_of
 
 # text in the figures has the colour of the page's text, light or dark
@@ -106,7 +107,7 @@ def learning(home: Home) -> Any:
         y=alt.Y("value:Q", title=None).scale(zero=False),
         color=alt.Color("training:N", title=None),
         strokeDash=dashes,
-        tooltip=["training:N", "split:N", "epoch:Q", "value:Q"],
+        tooltip=tips("training:N", "split:N", "epoch:Q", "value:Q"),
     )  # fmt: skip
     lines = lines.transform_filter("datum.training == chosen || indexof(datum.training, 'dense-') == 0")
     lines = lines.transform_calculate(value="datum[measured]").transform_filter("isValid(datum.value)")
@@ -128,11 +129,11 @@ def confusion(found: Mapping[str, dict[str, Any]]) -> Any:
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X("answer:N", sort=order, title="answer", axis=alt.Axis(labelAngle=-90)),
         y=alt.Y("class:N", sort=alt.EncodingSortField("place", op="min"), title="class (share of right answers)"),
-        tooltip=["class:N", "answer:N", "images:Q", alt.Tooltip("share:Q", format=".1%")],
+        tooltip=tips("class:N", "answer:N", "images:Q", alt.Tooltip("share:Q", format=".1%")),
     )  # fmt: skip
     squares = base.mark_rect().encode(color=alt.Color("share:Q", title="share of the class").scale(scheme="blues"))
     dark = alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black"))
-    counts = base.mark_text(fontSize=9).encode(text="images:Q", color=dark)
+    counts = base.mark_text(fontSize=9).encode(text=alt.Text("images:Q"), color=dark)
     chart = alt.layer(squares, counts).transform_filter("datum.training == evaluated").add_params(choice)
     return chart.properties(width=520, height=20 * len(order))
 
@@ -163,11 +164,11 @@ def layers(home: Home) -> Any:
     bars = base.mark_bar().encode(
         # title at the end of the axis: layer names leave little room on a phone
         x=alt.X("remaining:Q", title="weights remaining (%)", axis=alt.Axis(titleAnchor="end")).scale(domain=[0, 100]),
-        tooltip=["kernel:N", "weights:Q", "kept:Q", "remaining:Q"],
+        tooltip=tips("kernel:N", "weights:Q", "kept:Q", "remaining:Q"),
     )
     counts = base.encode(
         x=alt.X("remaining:Q").scale(domain=[0, 100]),
-        text="of:N",
+        text=alt.Text("of:N"),
         color=alt.condition("datum.kept == 0", alt.value("crimson"), alt.value("#888")),
     )
     beside = counts.transform_filter("datum.remaining <= 75").mark_text(align="left", dx=3, fontSize=9)

@@ -215,5 +215,5 @@ def _figure(found: Comparison) -> Any:
         strokeDash=alt.StrokeDash("rewind:N", title="rewound to"),
     )
     y = alt.Y("accuracy:Q", title="test accuracy (%)").scale(zero=False)
-    bars = base.mark_rule().encode(y=alt.Y("low:Q").title("test accuracy (%)").scale(zero=False), y2="high:Q")
+    bars = base.mark_rule().encode(y=alt.Y("low:Q").title("test accuracy (%)").scale(zero=False), y2=alt.Y2("high:Q"))
     return (base.mark_line(point=True).encode(y=y) + bars).properties(width=560, height=320)

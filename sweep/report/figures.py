@@ -52,7 +52,9 @@ def weight_figure(bins: list[dict[str, Any]], title: str) -> Any:
     """Return the histogram of the magnitudes of the prunable weights, on a logarithmic axis."""
     magnitude = alt.X("from:Q", title="|final weight|, prunable").scale(type="log")
     number = alt.Y("weights:Q", title="number of weights")
-    bars = alt.Chart(alt.Data(values=bins)).mark_rect().encode(x=magnitude, x2="to:Q", y=number, y2=alt.value(300))
+    bars = (
+        alt.Chart(alt.Data(values=bins)).mark_rect().encode(x=magnitude, x2=alt.X2("to:Q"), y=number, y2=alt.value(300))
+    )
     return bars.properties(width=520, height=300, title=title)
 
 

@@ -39,10 +39,16 @@ def heat_map(rows: list[Row], dense: dict[int, float], title: str, difference: b
     # white text on dark squares
     dark = abs(alt.datum.accuracy) > farthest / 2 if difference else alt.datum.accuracy < middle
     printed = alt.condition(dark, alt.value("white"), alt.value("black"))
-    layers = [filled.mark_rect().encode(color=colour), filled.mark_text().encode(text="label:N", color=printed)]
+    layers = [
+        filled.mark_rect().encode(color=colour),
+        filled.mark_text().encode(text=alt.Text("label:N"), color=printed),
+    ]
     if empty:
         bare = base.transform_filter("!isValid(datum.accuracy)").encode(tooltip=told("state:N"))
-        layers += [bare.mark_rect(color="grey", opacity=0.15), bare.mark_text(color="grey").encode(text="state:N")]
+        layers += [
+            bare.mark_rect(color="grey", opacity=0.15),
+            bare.mark_text(color="grey").encode(text=alt.Text("state:N")),
+        ]
     said = [f"dense network: {100 * mean(dense.values()):.2f} %"] if dense else []
     said += ["in brackets: how many seeds, where fewer"] if any(p["seeds"] < most for p in points) else []
     return alt.layer(*layers).properties(

@@ -59,7 +59,7 @@ def gains(tickets: list[Row], title: str = "", step: Steps = None) -> Any:
         y=alt.Y("gain:Q", title=f"percentage points above the ticket from {order[0]}"),
         tooltip=curves.told(alt.Tooltip("gain:Q", format="+.2f"), "seeds:Q"),
     )
-    nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
+    nothing = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[2, 2]).encode(y=alt.Y("y:Q"))
     return alt.layer(nothing, *curves.intervals(base, points), dots).properties(width=520, height=300, title=title)
 
 
@@ -77,7 +77,7 @@ def instabilities(rows: Iterable[Row], title: str = "", step: Steps = None) -> A
         x=curves.along(order, "point:O", "point the children begin from"),
         y=alt.Y("instability:Q", title="instability (percentage points of error)"),
         color=alt.Color("line:N", title=None),
-        tooltip=["line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")],
+        tooltip=curves.tips("line:N", "point:O", alt.Tooltip("instability:Q", format=".2f")),
     )  # fmt: skip
-    stable = alt.Chart(alt.Data(values=[{"y": STABLE}])).mark_rule(strokeDash=[2, 2]).encode(y="y:Q")
+    stable = alt.Chart(alt.Data(values=[{"y": STABLE}])).mark_rule(strokeDash=[2, 2]).encode(y=alt.Y("y:Q"))
     return (base.mark_line(point=True) + stable).properties(width=520, height=300, title=title)
