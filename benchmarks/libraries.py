@@ -64,7 +64,7 @@ def ours(form: str, cached: bool, case: Case) -> Batches:
 
 
 def tf_data(case: Case) -> Batches:
-    """Decoding in TensorFlow's threads; only the bytes of a record are sliced out of the shard in Python."""
+    """Decoding in TensorFlow's threads; only the bytes of a record are read from the shard in Python."""
     import tensorflow as tf
 
     split, steps = case.split(), case.order

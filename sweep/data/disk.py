@@ -23,7 +23,7 @@ MOST_OPEN = 1 << 16
 
 
 class Pieces:
-    """An open file; it is closed when nobody has it any more, also not a thread that is reading."""
+    """An open file that threads read at any place. Its last reference closes it, so never while one reads it."""
 
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.path = path
@@ -58,9 +58,10 @@ def forget(paths: Iterable[Path]) -> None:
 
 
 def kept_open(path_of: Callable[[int], Path]) -> Callable[[int], Pieces]:
-    """Return a function that opens a file by its number, and keeps as many open as this process may.
+    """Return a function that opens a file by its number and keeps it open.
 
-    A quarter of them, because a training reads up to three splits. The limit is raised as far as the system allows.
+    At most a quarter of the files that this process may have open are kept, because a training reads up to three
+    splits. The limit is raised as far as the system allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(soft, MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN))

@@ -53,7 +53,7 @@ def room_for(shards: Shards, folder: Path) -> bool:
 
 
 def in_memory(folder: Path) -> bool:
-    """Whether files of the folder are kept in memory (tmpfs): SLURM kills a job for what it writes there as well."""
+    """Whether files of the folder are kept in memory (tmpfs), where SLURM counts them as memory of the job."""
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     kinds = {Path(at): kind for _, at, kind, *_ in mounts}  # a later mount covers an earlier one
     place = _existing(folder).resolve()

@@ -162,9 +162,10 @@ def told(*more: Any) -> list[Any]:
 
 
 def tips(*shown: Any) -> list[Any]:
-    """Return a tooltip of fields, some of them only named.
+    """Return a tooltip of fields, given by name or as `alt.Tooltip`.
 
-    Here as elsewhere names are not left to Altair, which hashes its schema anew for each: 14 ms, a fifth of a report.
+    Charts name the class of every channel. For a bare string Altair hashes its schema again, 14 ms each time, which
+    was a fifth of the processor time of a report.
     """
     return [alt.Tooltip(one) if isinstance(one, str) else one for one in shown]
 

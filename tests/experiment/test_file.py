@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
 
 from sweep.errors import Refused
 from sweep.experiment import Experiment, Model, Prune, Recipe, check
-from sweep.experiment.file import load, record
+from sweep.experiment.file import load
 from sweep.work.fitting import fitting
 from tests.experiment.conftest import SMALL
 from tests.synthetic import refusal
@@ -408,63 +407,6 @@ def test_partitions_may_be_several_and_accounts_have_signs(written):
     assert (cluster.partition, cluster.account) == ("gpu,gpu-long", "lab_1@site:a.b+c")
 
 
-# ---- options of sbatch
-
-CHAIN = {
-    "--dependency=singleton": "nothing: jobs wait for what they need (--dependency)",
-    "--dep=singleton": "nothing: jobs wait for what they need (--dependency)",
-    "--kill-on-invalid-dep=no": "nothing: a job whose turn cannot come is cancelled",
-    "--array=0-3": "cluster.array_parallelism: the elements of an array are its trainings",
-    "--arr=0-3": "cluster.array_parallelism: the elements of an array are its trainings",
-    "--requeue": "nothing: a task that was interrupted goes on in another turn (--requeue)",
-    "--no-requeue": "nothing: a task that was interrupted goes on in another turn (--no-requeue)",
-    "--no-req": "nothing: a task that was interrupted goes on in another turn (--no-requeue)",
-    "--signal=USR2": "cluster.warning_seconds instead (--signal)",
-    "--output=x": "nothing: each training has a log of its own",
-    "--error=x": "nothing: each training has a log of its own",
-    "--open-mode=truncate": "nothing: a log goes on where it was",
-    "--wrap=id": "cluster.setup and cluster.container instead",
-    "--parsable": "nothing: the answer of sbatch is read",
-    "--test-only": "nothing: lottery check asks SLURM",
-    "--wait": "nothing: lottery status shows what runs",
-    "--job-name=x": "name: jobs are called after the experiment",
-    "--nodes=2": "cluster.nodes and cluster.gpus_per_cell",
-    "--ntasks=2": "nothing: a job is one process",
-    "--ntasks-per-node=2": "nothing: a job is one process",
-    "--partition=x": "cluster.partition instead",
-    "--part=x": "cluster.partition instead",
-    "--account=x": "cluster.account instead",
-    "--qos=x": "cluster.qos instead",
-    "--time=5": "cluster.time_limit and cluster.dense_time_limit instead",
-    "--t=5": "cluster.time_limit and cluster.dense_time_limit instead",
-    "--mem=5G": "cluster.memory_per_gpu instead",
-    "--cpus-per-task=5": "cluster.cpus_per_gpu instead",
-    "--gres=gpu:a100:1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
-    "--gres=gres/gpu:1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
-    "--gpus-per-node=1": "cluster.gpu_type, cluster.gpus_per_node and cluster.gpus_per_cell instead",
-    "--clusters=other": "nothing: jobs are submitted to the cluster of this machine",
-    "--version": "nothing: jobs are submitted",
-}
-
-
-@pytest.mark.parametrize(("option", "right"), CHAIN.items())
-def test_an_option_that_the_chain_of_jobs_rests_on_is_refused_with_what_to_use_instead(written, option, right):
-    said = refusal(lambda: written(SMALL, f"cluster.options=[{option}]"))
-    assert f"cluster.options[0]: received '{option}', expected {right}" in said
-
-
-FREE = (
-    "--gres=lscratch:100", "--constraint=a100", "--exclusive", "--hold", "--reservation=r", "--mail-type=END",
-    "--mail-user=a@b", "--mem-per-gpu=8G", "--mem-per-cpu=1G", "--nodelist=n1", "--exclude=n2", "--comment='a b'",
-    "--wckey=k", "--begin=now", "--nice=5", "--time-min=5", "--wait-all-nodes=1", "--export=NONE", "--gpu-freq=high",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("option", FREE)
-def test_another_option_is_taken_as_it_is(written, option):
-    assert written(SMALL, f'cluster.options=["{option}"]').cluster.options == (option,)
-
-
 REFUSED_FORMS = {
     "no equals sign": ("recipe.epochs", "'recipe.epochs': expected key.sub=value, such as recipe.epochs=30"),
     "bad value": ("seeds=[1, 2", "'seeds=[1, 2': not YAML: while parsing"),
@@ -505,95 +447,6 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 def test_the_defaults_make_sense():
     check(Experiment(name="defaults"))
-
-
-# ---- YAML as a person means it
-
-
-def test_times_and_numbers_mean_what_a_person_means(written):
-    text = SMALL.replace("epochs: 4", "epochs: 030") + "cluster: {time_limit: 12:00:00, partition: 7, account: 0123}\n"
-    made = written(text)
-    assert made.recipe.epochs == 30
-    assert (made.cluster.time_limit, made.cluster.partition, made.cluster.account) == ("12:00:00", "7", "0123")
-    assert written(SMALL, "cluster.time_limit=90").cluster.time_limit == "90"
-    assert written(SMALL, "cluster.dense_time_limit=1:30:00").cluster.dense_time_limit == "1:30:00"
-
-
-def test_thousands_of_values_are_read_and_can_be_read_again(written):
-    made = written(SMALL + f"seeds: {list(range(3000))}\n", "prune.rewind=[0]", "prune.quantiles=[0.5]")
-    assert len(made.seeds) == 3000
-    many = written(SMALL, f"prune.quantiles={[i / 7001 for i in range(1000)]}")
-    for one in (made, many):
-        assert written(record(one), name="again") == dataclasses.replace(one, name="small")
-
-
-def test_a_date_an_equals_sign_and_a_time_with_a_fraction_are_text(written):
-    assert written(SMALL, "note=2024-13-45").note == "2024-13-45"
-    assert written(SMALL, "note='='").note == written(SMALL, "note==").note == "="
-    assert "recipe.learning_rate: received '1:30.5', expected a number" in refusal(
-        lambda: written(SMALL, "recipe.learning_rate=1:30.5")
-    )
-
-
-BOMB = "a: &a [x, x]\n" + "\n".join(
-    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]" for i in range(9)
-)
-MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{i + 1}: &a{i + 1} {{<<: [*a{i}, *a{i}]}}\n" for i in range(40))
-UNREADABLE = {
-    "a key twice": (SMALL + "seeds: [0]\nseeds: [1]\n", "the key 'seeds' stands there twice"),
-    "a key twice inside": ("recipe: {epochs: 3, epochs: 4}\n", "the key 'epochs' stands there twice"),
-    "nested deeply": ("a: " + "[" * 30_000 + "]" * 30_000, "line 1: nested too deeply, expected at most 20"),
-    "a list in a list without end": ("- " * 60_000, "nested too deeply"),
-    "a list as a key": ("{[a]: b}", "small.yaml: line 1: received a list or a section as a key, expected a word"),
-    "a section as a key": ("model:\n  ? {a: b}\n  : 3\n", "line 2: received a list or a section as a key"),
-    "a number of nothing": ("recipe: {epochs: !!int ''}", "received the tag 'tag:yaml.org,2002:int', expected a"),
-    "a time that is none": ("note: !!timestamp foo", "received the tag 'tag:yaml.org,2002:timestamp'"),
-    "a truth that is none": ("data: {flip: !!bool 'x'}", "received the tag 'tag:yaml.org,2002:bool'"),
-    "a fraction of nothing": ("recipe: {momentum: !!float ''}", "received the tag 'tag:yaml.org,2002:float'"),
-    "bytes": ("note: !!binary =", "received the tag 'tag:yaml.org,2002:binary'"),
-    "pairs": ("recipe: !!omap [epochs: 3]", "received the tag 'tag:yaml.org,2002:omap'"),
-    "a word that is no section": ("recipe: !!map x", "received the tag 'tag:yaml.org,2002:map'"),
-    "an object": ("note: !!python/object/apply:os.getcwd []", "received the tag 'tag:yaml.org,2002:python/object"),
-    "a tag of one's own": ("note: !mine x", "received the tag '!mine', expected a value without a tag"),
-    "sections merged into each other": (MERGED, "small.yaml: a0: no such key"),
-    "half a character": ('note: "\\ud800"', "line 1: received '\\ud800', expected text: that is half a character"),
-    "a key of two lines": ('"a\\nb": 3', "small.yaml: 'a\\nb': no such key"),
-    "more aliases than anyone": (f"a: &a 0\nseeds: [{'*a, ' * 101}]", "line 2: more than 100 aliases"),
-    "one text a hundred times": (
-        f"note: &a {'x' * 3000}\ncluster: {{setup: [{'*a, ' * 99}]}}",
-        "written out in full, more than",
-    ),
-    "many digits": ("recipe: {epochs: " + "9" * 6000 + "}", "small.yaml: "),
-    "an alias that stands for millions": (BOMB + "\nrecipe: *i\n", "small.yaml: "),
-    "a file of megabytes": ("# " + "x" * 2_000_000 + "\n" + SMALL, "characters, expected an experiment file"),
-}
-
-
-@pytest.mark.parametrize(("text", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_no_person_writes_is_refused_in_short_lines(written, text, message):
-    with pytest.raises(Refused, match=re.escape(message)) as caught:
-        written(text)
-    lines = str(caught.value).splitlines()
-    assert len(lines) <= 21 and all(len(line) < 600 for line in lines)
-
-
-UNREADABLE_VALUES = {
-    "a list as a key": ("note={[a]: b}", "'note={[a]: b}': line 1: received a list or a section as a key"),
-    "a number of nothing": ("recipe.epochs=!!int ''", "line 1: received the tag 'tag:yaml.org,2002:int'"),
-    "a list in a list without end": ("seeds=" + "- " * 60_000, "line 1: nested too deeply"),
-    "megabytes": ("note=" + "x" * 2_000_000, "more than 131,072 characters"),
-}
-
-
-@pytest.mark.parametrize(("override", "message"), UNREADABLE_VALUES.values(), ids=UNREADABLE_VALUES)
-def test_what_no_person_writes_is_refused_on_the_command_line_too(written, override, message):
-    said = refusal(lambda: written(SMALL, override))
-    assert message in said and len(said) < 600
-
-
-def test_a_file_without_end_is_not_read_to_its_end():
-    said = refusal(lambda: load(Path("/dev/zero")))
-    assert said == "/dev/zero: more than 131,072 characters, expected an experiment file"
 
 
 # ---- the page of all fields
