@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,12 @@ from sweep.data.shards import Reader
 from tests.commands import lottery
 
 SIZE = 32
+
+
+def on_a_disk(path: Path) -> bool:
+    """Whether the kernel calls the file system of this path another one than memory."""
+    said = subprocess.run(["stat", "--file-system", "--format=%T", path], capture_output=True, text=True, check=True)
+    return said.stdout.strip() not in ("tmpfs", "ramfs")
 
 
 def picture(seed: int) -> Image.Image:

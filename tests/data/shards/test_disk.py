@@ -17,12 +17,11 @@ from sweep.data import disk, host, shards
 from sweep.data.decoded import Decoded
 from sweep.data.disk import Pieces
 from sweep.data.shards import Reader
-from sweep.data.staging import in_memory
 from sweep.errors import Refused
 from sweep.experiment import Data
 from sweep.progress import Work
 from tests.commands import python
-from tests.data.shards.conftest import SIZE, prepare
+from tests.data.shards.conftest import SIZE, on_a_disk, prepare
 from tests.slurm_cluster import until
 
 pytestmark = pytest.mark.slow
@@ -140,7 +139,7 @@ def from_disk() -> int:
 
 
 def test_files_that_are_forgotten_are_read_from_the_disk_again(tmp_path):
-    if in_memory(tmp_path):
+    if not on_a_disk(tmp_path):
         pytest.skip("needs a disk")
     size, before = 1 << 22, from_disk()
     (tmp_path / "file").write_bytes(bytes(size))

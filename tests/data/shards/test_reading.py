@@ -27,7 +27,7 @@ from sweep.errors import Refused
 from sweep.experiment import Data, Experiment
 from tests.commands import lottery, python, started
 from tests.conftest import tiny
-from tests.data.shards.conftest import SIZE
+from tests.data.shards.conftest import SIZE, on_a_disk
 from tests.data.shards.readers import together
 from tests.slurm_cluster import until
 from tests.trainings import assert_equal_bits, assert_nothing_is_traced_later, start_at, trained, trained_in_pieces
@@ -125,7 +125,7 @@ def test_a_node_whose_disk_is_missing_reads_the_images_where_they_are_and_says_s
 
 def test_the_disk_that_slurm_names_is_used_unless_it_is_memory(jpeg, tmp_path, monkeypatch, capsys):
     """What is written to a file in memory counts as memory of the job: 252 GB of pixels would end it."""
-    if in_memory(tmp_path) or not in_memory(Path("/dev/shm")):
+    if not on_a_disk(tmp_path) or on_a_disk(Path("/dev/shm")):
         pytest.skip("needs a disk and /dev/shm in memory")
     expected = batches(jpeg, ORDER, SEEDS)
     for folder, cached in ((tmp_path, True), (Path("/dev/shm/none"), False)):
