@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,12 +129,13 @@ def test_the_disk_that_slurm_names_is_used_unless_it_is_memory(jpeg, tmp_path, m
     if not on_a_disk(tmp_path) or on_a_disk(Path("/dev/shm")):
         pytest.skip("needs a disk and /dev/shm in memory")
     expected = batches(jpeg, ORDER, SEEDS)
-    for folder, cached in ((tmp_path, True), (Path("/dev/shm/none"), False)):
-        monkeypatch.setenv("SLURM_TMPDIR", str(folder))
-        for one, other in zip(batches(jpeg, ORDER, SEEDS, ""), expected, strict=True):
-            np.testing.assert_array_equal(one[0], other[0])
-        assert bool([*folder.glob("*.pixels")]) == cached
-    said = "$SLURM_TMPDIR: /dev/shm/none: in memory, not on a disk; the train images are read where they are"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        for folder, cached in ((tmp_path, True), (Path(memory), False)):
+            monkeypatch.setenv("SLURM_TMPDIR", str(folder))
+            for one, other in zip(batches(jpeg, ORDER, SEEDS, ""), expected, strict=True):
+                np.testing.assert_array_equal(one[0], other[0])
+            assert bool([*folder.glob("*.pixels")]) == cached
+    said = f"$SLURM_TMPDIR: {memory}: in memory, not on a disk; the train images are read where they are"
     assert said in " ".join(capsys.readouterr().out.split())
     assert in_memory(tmp_path / "not" / "there") is False and in_memory(Path("/dev/shm/not/there")) is True
 
