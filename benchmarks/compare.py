@@ -4,66 +4,138 @@
     python benchmarks/compare.py 224         # MobileNetV2 at 224 px
     python benchmarks/compare.py resnet50    # or resnet18, at 224 px
 
-Runs `lottery bench step` and every mode of benchmarks/pytorch_step.py in turns, ours, theirs, ours, theirs, so that
-neither disturbs the other and both meet the same clocks; a case takes less than ten minutes on an H200. Prints images
-per second of each turn, and the ratio to the fastest mode. torch must be installed; it is no dependency.
+Our step and every mode of benchmarks/pytorch_step.py are processes of their own. One after the other they compile and
+choose their kernels, each alone. Then they are measured in turns, ours, theirs, ours, theirs, so that all meet the same
+clocks; a case takes less than ten minutes on an H200. Prints images per second (medians of all rounds) with the lowest
+and highest turn, and the ratio to the fastest mode. torch must be installed; it is no dependency.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
+import multiprocessing
 import sys
-from pathlib import Path
-from statistics import mean
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from multiprocessing.connection import Connection
+from statistics import median
 
-BFLOAT16 = ["eager-bfloat16", "compile-bfloat16", "compile-graphs-bfloat16"]
-CASES = {  # network here, network there, pixels, batch, modes there
-    "32": ("mobilenet_v2_small", "mobilenet_v2", 32, 128, ["eager-float32", *BFLOAT16]),
-    "224": ("mobilenet_v2", "mobilenet_v2", 224, 256, BFLOAT16),
-    "resnet18": ("resnet18", "resnet18", 224, 256, BFLOAT16),
-    "resnet50": ("resnet50", "resnet50", 224, 256, BFLOAT16),
+BFLOAT16 = ("eager-bfloat16", "compile-bfloat16", "compile-graphs-bfloat16")
+TURNS = 3
+ROUNDS = 5  # of a turn
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    there: str  # its name in pytorch_step.py
+    size: int
+    batch: int
+    steps: int  # of a round
+    settings: tuple[str, ...] = BFLOAT16
+
+
+CASES = {
+    "32": Case("mobilenet_v2_small", "mobilenet_v2", 32, 128, 50, ("eager-float32", *BFLOAT16)),
+    "224": Case("mobilenet_v2", "mobilenet_v2", 224, 256, 10),
+    "resnet18": Case("resnet18", "resnet18", 224, 256, 10),
+    "resnet50": Case("resnet50", "resnet50", 224, 256, 10),
 }
-TURNS = 2
+Steps = Callable[[int], float]  # trains so many steps and returns their seconds
+MASKED, UNMASKED = "ours bfloat16", "ours bfloat16, without the mask"
 
 
-def ours(model: str, size: int, batch: int, steps: int) -> list[dict[str, Any]]:
-    words = (
-        f"-m lottery bench step --model {model} --width 1 --size {size} --batch {batch} --precision bfloat16 --mask "
-        f"--rounds 15 --steps {steps} --json"
-    )
-    return list(json.loads(_output([sys.executable, *words.split()])))
+def ours(case: Case) -> dict[str, Steps]:
+    """Return the compiled steps of this project, with half of the weights pruned and without a mask."""
+    import numpy as np
+
+    from lottery.cli.bench import synthetic
+    from sweep.bench.step import timed
+    from sweep.data import open_dataset
+    from sweep.devices import prepare
+    from sweep.pruning.allocations import lowest_out
+    from sweep.training.program import Program
+
+    experiment = synthetic(case.model, case.size, case.batch, "bfloat16", 1.0, "auto", case.steps)
+    dataset, devices = open_dataset(experiment.data).for_training_only(), prepare()
+
+    def prepared(mask: bool) -> Steps:
+        program = Program(experiment, dataset, devices, use_mask=mask)
+        epoch, weights = program.epoch(0), program.network.initial(0)
+        program.load(weights, lowest_out(np.abs(weights.kernels), 0.5) if mask else None)
+        timed(program, epoch, 1)
+        return lambda steps: timed(program, epoch, steps)[0]
+
+    return {MASKED: prepared(True), UNMASKED: prepared(False)}
 
 
-def theirs(network: str, size: int, batch: int, settings: list[str], steps: int) -> list[dict[str, Any]]:
-    script = Path(__file__).with_name("pytorch_step.py")
-    words = f"--network {network} --size {size} --batch {batch} --steps {steps} --setting {' '.join(settings)}"
-    return [json.loads(line) for line in _output([sys.executable, str(script), *words.split()]).splitlines()]
+def theirs(setting: str, case: Case) -> dict[str, Steps]:
+    import torch
+    from pytorch_step import prepared
+
+    return {f"PyTorch {torch.__version__} {setting}": prepared(case.there, setting, case.size, case.batch)[0]}
 
 
-def _output(words: list[str]) -> str:
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+def serve(make: Callable[[Case], dict[str, Steps]], case: Case, pipe: Connection) -> None:
+    """Send the seconds of a step in every round, whenever a number of rounds is received; 0 ends it."""
+    sides = make(case)
+    for steps in sides.values():
+        steps(case.steps)
+    pipe.send(None)
+    while rounds := pipe.recv():
+        found: dict[str, list[float]] = {name: [] for name in sides}
+        for steps in sides.values():
+            steps(case.steps)
+        for _ in range(rounds):
+            for name, steps in sides.items():
+                found[name].append(steps(case.steps) / case.steps)
+        pipe.send(found)
+
+
+def started(case: Case) -> list[Connection]:
+    """Return a pipe to every side, once all are compiled."""
+    context, pipes = multiprocessing.get_context("spawn"), []
+    for make in (ours, *(partial(theirs, setting) for setting in case.settings)):
+        here, there = context.Pipe()
+        context.Process(target=serve, args=(make, case, there)).start()
+        there.close()
+        here.recv()
+        pipes.append(here)
+    return pipes
+
+
+def measured(pipes: list[Connection], turns: int, rounds: int) -> dict[str, list[list[float]]]:
+    """Return of every side the seconds of a step, turn by turn and round by round."""
+    found: dict[str, list[list[float]]] = {}
+    for _ in range(turns):
+        for pipe in pipes:
+            pipe.send(rounds)
+            for name, seconds in pipe.recv().items():
+                found.setdefault(name, []).append(seconds)
+    for pipe in pipes:
+        pipe.send(0)
+    return found
+
+
+def tell(case: Case, found: dict[str, list[list[float]]]) -> None:
+    from sweep.hardware import hardware
+
+    print(f"{hardware()}, {case.model}, {case.size} px, batch {case.batch}, "
+          f"medians of {TURNS} × {ROUNDS} × {case.steps} steps")  # fmt: skip
+    speeds = {name: case.batch / median(chain.from_iterable(turns)) for name, turns in found.items()}
+    for name, turns in found.items():
+        each = [case.batch / median(turn) for turn in turns]
+        ratio = "" if name in (MASKED, UNMASKED) else f"  ours is {speeds[MASKED] / speeds[name]:.2f} x"
+        print(f"  {name:<46}{speeds[name]:>9,.0f} images/s ({min(each):,.0f} to {max(each):,.0f}){ratio}")
+    best = max(set(speeds) - {MASKED, UNMASKED}, key=lambda name: speeds[name])
+    print(f"  ours is {speeds[MASKED] / speeds[best]:.2f} x the fastest ({best}); the mask costs "
+          f"{100 * (speeds[UNMASKED] / speeds[MASKED] - 1):+.2f} % of a step", flush=True)  # fmt: skip
 
 
 def main() -> None:
-    for case in sys.argv[1:] or CASES:
-        model, network, size, batch, settings = CASES[case]
-        steps = 50 if size <= 64 else 10
-        speeds: dict[str, list[float]] = {}
-        for _ in range(TURNS):
-            for row in [*ours(model, size, batch, steps), *theirs(network, size, batch, settings, steps)]:
-                name = f"{row.get('what', 'lottery')} {row['precision']} {row.get('variant', '')}".strip()
-                speeds.setdefault(name, []).append(row["images_per_second"])
-                print(f"  {name:<51}{row['images_per_second']:>9.0f} images/s", flush=True)
-        print(f"\n{row['hardware']}, {model}, {size} px, batch {batch}, means of {TURNS} turns")
-        means = {name: mean(each) for name, each in speeds.items()}
-        masked, unmasked, *others = means
-        for name in others:
-            print(f"  {name:<51}{means[name]:>9.0f} images/s  ours is {means[masked] / means[name]:.2f} x")
-        best = max(others, key=lambda name: means[name])
-        print(f"  ours: {means[masked]:.0f} images/s, {means[masked] / means[best]:.2f} x the fastest ({best}); "
-              f"the mask costs {100 * (means[unmasked] / means[masked] - 1):+.2f} % of a step")  # fmt: skip
+    for name in sys.argv[1:] or CASES:
+        tell(CASES[name], measured(started(CASES[name]), TURNS, ROUNDS))
 
 
 if __name__ == "__main__":

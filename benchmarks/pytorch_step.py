@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -91,7 +92,8 @@ NETWORKS = {
 }
 
 
-def measure(name: str, setting: str, size: int, batch: int, rounds: int, steps: int) -> dict[str, object]:
+def prepared(name: str, setting: str, size: int, batch: int) -> tuple[Callable[[int], float], float]:
+    """Return what takes so many steps and returns their seconds, and the seconds until the first step was done."""
     how, precision = setting.rsplit("-", 1)
     half = precision == "bfloat16"
     torch.manual_seed(0)
@@ -114,25 +116,24 @@ def measure(name: str, setting: str, size: int, batch: int, rounds: int, steps: 
     modes = {"eager": None, "compile": "default", "compile-graphs": "reduce-overhead"}
     work = torch.compile(loss_of, mode=modes[how]) if modes[how] else loss_of
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        work(images, labels).backward()
-        optimizer.step()
-        with torch.no_grad():
-            torch._foreach_mul_(kernels, masks)
-
-    began = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    first = time.perf_counter() - began
-    each = []
-    for turn in range(rounds + 2):
+    def train(steps: int) -> float:
         began = time.perf_counter()
         for _ in range(steps):
-            step()
+            optimizer.zero_grad(set_to_none=True)
+            work(images, labels).backward()
+            optimizer.step()
+            with torch.no_grad():
+                torch._foreach_mul_(kernels, masks)
         torch.cuda.synchronize()
-        if turn > 1:
-            each.append((time.perf_counter() - began) / steps)
+        return time.perf_counter() - began
+
+    return train, train(1)
+
+
+def measure(name: str, setting: str, size: int, batch: int, rounds: int, steps: int) -> dict[str, object]:
+    train, first = prepared(name, setting, size, batch)
+    _, _, *each = (train(steps) / steps for _ in range(rounds + 2))
+    how, precision = setting.rsplit("-", 1)
     return {
         "hardware": torch.cuda.get_device_name(), "what": f"PyTorch {torch.__version__} {how}", "size": size,
         "batch": batch, "precision": precision, "first_seconds": first, "step_ms": 1e3 * median(each),
