@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from sweep.data import host
 from sweep.data.prepared import Prepared, open_prepared
-from sweep.data.shards import Reader, Shards, decode, records_of
+from sweep.data.shards import THREADS, Reader, Shards, decode, records_of
 from sweep.data.windows import AREA, SHAPE, random_windows
 from sweep.training.schedule import order
 
@@ -60,6 +61,10 @@ def ours(form: str, cached: bool, case: Case) -> Batches:
     steps = case.order
     seeds = np.stack([np.zeros(len(steps), np.int64), np.arange(len(steps))], 1)
     reader = open_reader(case.split(form), str(case.scratch) if cached else "off")
+    if cached:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for rows in steps[: -(-len(case.split(form)) // case.batch)]:
+                reader.squares(rows, pool)  # decodes every image once
     yield from Sharded(case.split(form), prepare(), reader).batches(steps, seeds)
 
 
