@@ -62,9 +62,10 @@ def ours(form: str, cached: bool, case: Case) -> Batches:
     seeds = np.stack([np.zeros(len(steps), np.int64), np.arange(len(steps))], 1)
     reader = open_reader(case.split(form), str(case.scratch) if cached else "off")
     if cached:
+        out: np.ndarray = np.empty((case.batch, *2 * [case.split(form).prepared.size], 3), np.uint8)
         with ThreadPoolExecutor(THREADS) as pool:
             for rows in steps[: -(-len(case.split(form)) // case.batch)]:
-                reader.squares(rows, pool)  # decodes every image once
+                reader.squares(rows, out, pool)  # decodes every image once
     yield from Sharded(case.split(form), prepare(), reader).batches(steps, seeds)
 
 
@@ -136,8 +137,10 @@ def grain(processes: bool, case: Case) -> Batches:
     device = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
     def placed(images: np.ndarray) -> Any:
+        tensor, out = host.shared(images.shape)
+        out[...] = images
         with tf.device(device):
-            return tf.identity(host.tensor(images))
+            return tf.identity(tensor)
 
     yield from labelled(case, split, (placed(images) for images in batches))
 

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweep.bench.step import timed
-from sweep.data import DEVIATION, MEAN, Dataset, feed, host
+from sweep.data import DEVIATION, MEAN, Dataset, feed
 from sweep.data.prepared import Prepared
 from sweep.data.shards import RECORD, Reader, Shards
 from sweep.devices import Devices, prepare
@@ -37,9 +37,8 @@ class Made(Reader):
         size = shards.prepared.size
         self.different = np.random.default_rng(0).integers(0, 256, (DIFFERENT, size, size, 3), np.uint8)
 
-    def squares(self, rows: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-        out = host.empty((len(rows), *self.different.shape[1:]))
-        return np.take(self.different, rows % DIFFERENT, axis=0, out=out)
+    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor) -> None:
+        np.take(self.different, rows % DIFFERENT, axis=0, out=out)
 
 
 def made(images: int, size: int) -> Dataset:

@@ -90,28 +90,41 @@ class Sharded:
 
     def _batch(self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor) -> Any:
         rows = np.maximum(order[step], 0)  # -1 pads the last batch of an evaluation
-        images, records = self.reader.squares(rows, pool), self.split.records[rows]
+        records = self.split.records[rows]
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
-        return self._placed((images, records["label"].astype(np.int64), windows))
+
+        def read(own: slice) -> Tensor:
+            images, out = host.shared((len(rows[own]), *self._square))
+            self.reader.squares(rows[own], out, pool)
+            return images
+
+        return self._placed(read, records["label"].astype(np.int64), windows)
 
     def example(self, rows: int) -> Any:
         """Return a black batch of `rows` images."""
-        size, ones = self.split.prepared.size, np.ones(rows)
-        images: np.ndarray = np.zeros((rows, size, size, 3), np.uint8)
-        return self._placed((images, np.zeros(rows, np.int64), central_windows(ones, ones)))
+        ones = np.ones(rows)
+        windows = central_windows(ones, ones)
+        return self._placed(
+            lambda own: tf.zeros((len(ones[own]), *self._square), tf.uint8), np.zeros(rows, np.int64), windows
+        )
 
-    def _placed(self, batch: tuple[np.ndarray, ...]) -> Any:
-        """Return the batch as tensors on the devices, split among the replicas."""
+    @property
+    def _square(self) -> tuple[int, int, int]:
+        return self.split.prepared.size, self.split.prepared.size, 3
+
+    def _placed(self, images: Callable[[slice], Tensor], labels: np.ndarray, windows: np.ndarray) -> Any:
+        """Return a batch as tensors on the devices, split among the replicas; `images` returns those of one."""
         names = self.devices.strategy.extended.worker_devices
-        each, left = divmod(len(batch[0]), len(names))
+        each, left = divmod(len(labels), len(names))
         assert not left, "a batch is divisible by the number of replicas"
 
         def part(context: Any) -> Any:
             replica = context.replica_id_in_sync_group
             own = slice(replica * each, (replica + 1) * each)
+            found = images(own)
             with tf.device(names[replica]):
-                return tuple(tf.identity(host.tensor(array[own])) for array in batch)
+                return tf.identity(found), tf.constant(labels[own]), tf.constant(windows[own])
 
         return self.devices.strategy.experimental_distribute_values_from_function(part)
 

@@ -1,35 +1,34 @@
-"""Arrays in the host's memory that TensorFlow reads in place.
+"""Tensors in the host's memory that threads fill and a GPU reads.
 
-`tf.constant` copies an array, much of the time with Python's lock: 57 ms for 50 MB (2 x86-64 cores, 2026-11-19). A GPU
-that needs a batch every 21 ms waits then. Memory that begins at a multiple of 64 bytes is handed over without a copy.
+TensorFlow copies memory of its own to page-locked memory without Python's lock, and the GPU fetches it from there while
+it computes. Memory of others, such as a NumPy array's, is left to the driver, which seems to let no kernel start
+meanwhile: with it a step took 30 ms instead of 21 (one H200, 2026-11-19, docs/data.md). `tf.constant` copies an array
+with Python's lock: 57 ms for 50 MB.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-ALIGNMENT = 64  # bytes; TensorFlow ends the process when it computes with memory that begins elsewhere
-
-
-def empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
-    """Return an array with undefined values whose memory TensorFlow can read in place."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory: np.ndarray = np.empty(size + ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % ALIGNMENT
-    return memory[first : first + size].view(dtype).reshape(shape)
+Tensor = Any
 
 
-def tensor(array: np.ndarray) -> Any:
-    """Return an array as a tensor in the host's memory; it is copied only if its memory begins elsewhere.
+class _Shared:
+    """What NumPy makes an array of that can be written to and keeps the tensor."""
 
-    Both may share memory afterwards, and so may a variable that is assigned the tensor: never change the array again.
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, fixed = tensor, np.from_dlpack(tensor)
+        self.__array_interface__ = fixed.__array_interface__ | {"data": (fixed.ctypes.data, False)}
+
+
+def shared(shape: tuple[int, ...]) -> tuple[Tensor, np.ndarray]:
+    """Return a tensor of undefined bytes and an array in the same memory; fill it before the tensor is used.
+
+    On a CPU the tensor may become part of others without a copy: never change the array again.
     """
-    if array.ctypes.data % ALIGNMENT or not (array.flags.c_contiguous and array.flags.writeable):
-        array, given = empty(array.shape, array.dtype), array
-        array[...] = given  # gives Python's lock away
-    import tensorflow as tf  # here, because `lottery plan` looks at shards without it
-
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    with tf.device("/CPU:0"):
+        tensor = tf.raw_ops.Empty(shape=shape, dtype=tf.uint8)
+    return tensor, np.asarray(_Shared(tensor))

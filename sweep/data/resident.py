@@ -99,14 +99,17 @@ class ResidentShards(Resident):
         count = len(self.split)
         with ThreadPoolExecutor(THREADS) as pool, Work(f"{self.split.split} images to the device", count) as work:
             for first in range(0, count, PIECE):
-                rows = np.arange(first, min(first + PIECE, count))
-                squares = reader.squares(rows, pool)
+                last = min(first + PIECE, count)
+                images, out = host.shared((last - first, *self.images.shape[1:]))
+                reader.squares(np.arange(first, last), out, pool)
                 for replica, copy in enumerate(copies):
-                    here = rows // self.each == replica if self.divided else np.ones(len(rows), bool)
-                    if here.any():
-                        images = host.tensor(squares if here.all() else squares[here])
-                        copy.scatter_update(tf.IndexedSlices(images, rows[here] % self.each))
-                work.at(first + len(rows))
+                    begin = replica * self.each if self.divided else 0  # the first image of this replica
+                    own = slice(max(first, begin), min(last, begin + self.each))
+                    if own.start < own.stop:
+                        part, rows = images[own.start - first : own.stop - first], np.arange(own.start, own.stop)
+                        copy.scatter_update(tf.IndexedSlices(part, rows - begin))
+                tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
+                work.at(last)
 
     def windows(self, order: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         heights, widths = self.heights[order], self.widths[order]

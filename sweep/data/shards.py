@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from sweep import files
-from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, host, pixel_statistics, place_of
+from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, pixel_statistics, place_of
 from sweep.data.disk import kept_open
 from sweep.data.prepared import DESCRIPTION, Prepared, look, open_prepared, read_index, refuse_unfinished, write_index
 from sweep.errors import Refused
@@ -122,17 +122,14 @@ class Reader:
             except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a damaged picture
                 raise Refused(f"{self._place(row)}: {' '.join(str(error).split())}; {VERIFY}") from None
 
-    def squares(self, rows: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-        """Return the images of these rows, `[n, size, size, 3]`, read by the THREADS of `pool`."""
-        size = self.shards.prepared.size
-        images = host.empty((len(rows), size, size, 3))
+    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor) -> None:
+        """Write the images of these rows into `out`, `[n, size, size, 3]`, read by the THREADS of `pool`."""
 
         def fetch(part: np.ndarray) -> None:
             for i in part:
-                self.pixels(int(rows[i]), images[i])
+                self.pixels(int(rows[i]), out[i])
 
         list(pool.map(fetch, np.array_split(np.arange(len(rows)), THREADS)))
-        return images
 
     @property
     def paths(self) -> list[Path]:

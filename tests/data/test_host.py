@@ -1,4 +1,7 @@
-"""Arrays in the host's memory that TensorFlow reads in place."""
+"""Tensors in the host's memory that threads fill."""
+
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -6,41 +9,29 @@ import pytest
 from sweep.data import host
 
 pytestmark = pytest.mark.tensorflow
-VALUES = np.arange(24, dtype=np.int32).reshape(4, 6)
 
 
-def misplaced() -> np.ndarray:
-    """Return the values in memory that does not begin at a multiple of the alignment."""
-    array = host.empty((25,), np.int32)[1:].reshape(4, 6)
-    array[...] = VALUES
-    return array
+@pytest.mark.parametrize("shape", [(4, 6), (3, 5, 7), (1,), (0, 2)])
+def test_what_is_written_to_the_array_is_in_the_tensor(shape):
+    tensor, array = host.shared(shape)
+    assert array.shape == tensor.shape == shape and array.dtype == np.uint8
+    array[...] = np.arange(array.size).reshape(shape)
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(array.size).reshape(shape))
+    assert tensor.device.endswith("CPU:0")
 
 
-def fixed() -> np.ndarray:
-    array = host.empty((4, 6), np.int32)
-    array[...] = VALUES
-    array.flags.writeable = False
-    return array
-
-
-@pytest.mark.parametrize("shape, kind", [((3, 5, 7), np.uint8), ((1,), np.int64), ((2, 3), np.float32)])
-def test_an_empty_array_begins_where_tensorflow_can_read_it(shape, kind):
-    for _ in range(5):
-        array = host.empty(shape, kind)
-        assert (array.shape, array.dtype, array.ctypes.data % host.ALIGNMENT) == (shape, kind, 0)
-
-
-def test_an_array_that_begins_there_is_not_copied():
-    array = host.empty((4, 6), np.int32)
-    array[...] = VALUES
-    tensor = host.tensor(array)
-    array[0, 0] = 99
-    assert tensor[0, 0].numpy() == 99 and tensor.device.endswith("CPU:0")
-
-
-@pytest.mark.parametrize("array", [misplaced(), fixed(), misplaced().T, misplaced()[:, ::2]])
-def test_any_other_array_is_copied(array):
-    expected, tensor = array.copy(), host.tensor(array)
-    array.flags.writeable = True
-    array[0, 0] = 99
-    np.testing.assert_array_equal(tensor.numpy(), expected)
+def test_the_array_keeps_the_memory_of_the_tensor():
+    tensor, array = host.shared((1 << 20,))
+    kept = weakref.ref(tensor)
+    array[...] = 7
+    part = array[5:]
+    del tensor, array
+    gc.collect()
+    assert kept() is not None
+    others = [host.shared((1 << 20,)) for _ in range(3)]
+    for _, other in others:
+        other[...] = 9
+    assert (part == 7).all()
+    del part, others, other
+    gc.collect()
+    assert kept() is None
