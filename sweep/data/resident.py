@@ -106,8 +106,8 @@ class ResidentShards(Resident):
                     begin = replica * self.each if self.divided else 0  # the first image of this replica
                     own = slice(max(first, begin), min(last, begin + self.each))
                     if own.start < own.stop:
-                        part, rows = images[own.start - first : own.stop - first], np.arange(own.start, own.stop)
-                        copy.scatter_update(tf.IndexedSlices(part, rows - begin))
+                        write = write_slice if "GPU" in copy.device else write_rows
+                        write(copy, own.start - begin, images[own.start - first : own.stop - first])
                 tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
                 work.at(last)
 
@@ -131,6 +131,18 @@ class ResidentShards(Resident):
     def _read(self, rows: Tensor) -> Tensor:
         """Return images of this replica; TensorFlow would copy all of them if the whole variable were read."""
         return tf.raw_ops.ResourceGather(resource=self.images.handle, indices=rows, dtype=tf.uint8)
+
+
+def write_slice(variable: Any, first: int, images: Tensor) -> None:
+    """Write images to a variable from its row `first` on; on a CPU this takes 1 s for 39 MB."""
+    end = [first + len(images)]
+    with tf.device(variable.device):
+        tf.raw_ops.ResourceStridedSliceAssign(ref=variable.handle, begin=[first], end=end, strides=[1], value=images)
+
+
+def write_rows(variable: Any, first: int, images: Tensor) -> None:
+    """Do the same as `write_slice`; on a GPU TensorFlow would copy the whole variable to the host and back."""
+    variable.scatter_update(tf.IndexedSlices(images, np.arange(first, first + len(images))))
 
 
 @tf.function(autograph=False, jit_compile=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,6 +44,32 @@ def test_divided_among_the_devices_shards_train_to_the_bits_of_streamed_ones(jpe
     ends = json.loads(python("-m", "tests.data.shards.test_resident", jpeg).stdout.splitlines()[-1])
     assert ends["divided"] == ends["whole"] == ends["off"]
     assert ends["rows"] == {"divided": 27, "whole": 54}  # of 54 training images, on each of 2 devices
+
+
+@pytest.mark.parametrize("write", ["write_slice", "write_rows"])  # to a GPU, to a CPU
+def test_images_are_written_from_a_row_on(write):
+    import tensorflow as tf
+
+    from sweep.data import resident
+
+    expected = np.arange(7 * 12, dtype=np.uint8).reshape(7, 2, 2, 3)
+    variable = tf.Variable(expected)
+    expected[3:5] = 200
+    getattr(resident, write)(variable, 3, tf.constant(expected[3:5]))
+    np.testing.assert_array_equal(variable.numpy(), expected)
+
+
+def test_a_gpu_is_never_scattered_to(raw, monkeypatch):
+    """TensorFlow does that on the host for whole numbers, to which it copies the whole variable and back each time."""
+    from sweep.data import resident
+    from sweep.devices import prepare
+
+    written, split = [], shards.records_of(shards.open_prepared(raw), "train")
+    made = resident.ResidentShards(split, prepare(), shards.Reader(split), divided=False)
+    monkeypatch.setattr(resident, "write_slice", lambda variable, first, images: written.append((first, len(images))))
+    monkeypatch.setattr(resident, "PIECE", 25)
+    made._fill((SimpleNamespace(device="/job:localhost/replica:0/task:0/device:GPU:0"),), shards.Reader(split))
+    assert written == [(0, 25), (25, 25), (50, 10)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
