@@ -6,13 +6,13 @@ import weakref
 import numpy as np
 import pytest
 
-from sweep.data import host
-
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (3, 5, 7), (1,), (0, 2)])
 def test_what_is_written_to_the_array_is_in_the_tensor(shape):
+    from sweep.data import host
+
     tensor, array = host.shared(shape)
     assert array.shape == tensor.shape == shape and array.dtype == np.uint8
     array[...] = np.arange(array.size).reshape(shape)
@@ -21,6 +21,8 @@ def test_what_is_written_to_the_array_is_in_the_tensor(shape):
 
 
 def test_the_array_keeps_the_memory_of_the_tensor():
+    from sweep.data import host
+
     tensor, array = host.shared((1 << 20,))
     kept = weakref.ref(tensor)
     array[...] = 7

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep.data import disk, host, shards
+from sweep.data import disk, shards
 from sweep.data.decoded import Decoded
 from sweep.data.disk import Pieces
 from sweep.data.shards import Reader
@@ -123,6 +123,7 @@ def is_open(path: Path) -> bool:
 @pytest.mark.parametrize("form", ["raw", "jpeg"])
 def test_a_batch_is_handed_over_where_it_was_read(form, request, monkeypatch):
     """Without a copy: a GPU waits for the 50 ms that `tf.constant` takes for 50 MB."""
+    from sweep.data import host
     from sweep.data.feed import Sharded
     from sweep.devices import prepare as devices
 
