@@ -15,6 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -78,43 +79,38 @@ def theirs(setting: str, case: Case) -> dict[str, Steps]:
 
 
 def serve(make: Callable[[Case], dict[str, Steps]], case: Case, pipe: Connection) -> None:
-    """Send the seconds of a step in every round, whenever a number of rounds is received; 0 ends it."""
+    """Send the seconds of a step in every round, whenever a number of rounds is received, until the pipe is closed."""
     sides = make(case)
     for steps in sides.values():
         steps(case.steps)
     pipe.send(None)
-    while rounds := pipe.recv():
-        found: dict[str, list[float]] = {name: [] for name in sides}
-        for steps in sides.values():
-            steps(case.steps)
-        for _ in range(rounds):
-            for name, steps in sides.items():
-                found[name].append(steps(case.steps) / case.steps)
-        pipe.send(found)
+    with suppress(EOFError):
+        while True:
+            rounds, found = pipe.recv(), {name: list[float]() for name in sides}
+            for steps in sides.values():
+                steps(case.steps)
+            for _ in range(rounds):
+                for name, steps in sides.items():
+                    found[name].append(steps(case.steps) / case.steps)
+            pipe.send(found)
 
 
-def started(case: Case) -> list[Connection]:
-    """Return a pipe to every side, once all are compiled."""
-    context, pipes = multiprocessing.get_context("spawn"), []
-    for make in (ours, *(partial(theirs, setting) for setting in case.settings)):
-        here, there = context.Pipe()
-        context.Process(target=serve, args=(make, case, there)).start()
-        there.close()
-        here.recv()
-        pipes.append(here)
-    return pipes
-
-
-def measured(pipes: list[Connection], turns: int, rounds: int) -> dict[str, list[list[float]]]:
+def measured(case: Case) -> dict[str, list[list[float]]]:
     """Return of every side the seconds of a step, turn by turn and round by round."""
-    found: dict[str, list[list[float]]] = {}
-    for _ in range(turns):
-        for pipe in pipes:
-            pipe.send(rounds)
-            for name, seconds in pipe.recv().items():
-                found.setdefault(name, []).append(seconds)
-    for pipe in pipes:
-        pipe.send(0)
+    context, found = multiprocessing.get_context("spawn"), dict[str, list[list[float]]]()
+    with ExitStack() as sides:
+        pipes = []
+        for make in (ours, *(partial(theirs, setting) for setting in case.settings)):
+            here, there = context.Pipe()
+            pipes.append(sides.enter_context(here))
+            context.Process(target=serve, args=(make, case, there)).start()
+            there.close()  # so that an end of the process ends the pipe
+            here.recv()
+        for _ in range(TURNS):
+            for pipe in pipes:
+                pipe.send(ROUNDS)
+                for name, seconds in pipe.recv().items():
+                    found.setdefault(name, []).append(seconds)
     return found
 
 
@@ -135,7 +131,7 @@ def tell(case: Case, found: dict[str, list[list[float]]]) -> None:
 
 def main() -> None:
     for name in sys.argv[1:] or CASES:
-        tell(CASES[name], measured(started(CASES[name]), TURNS, ROUNDS))
+        tell(CASES[name], measured(CASES[name]))
 
 
 if __name__ == "__main__":
