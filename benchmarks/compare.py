@@ -98,12 +98,14 @@ def serve(make: Callable[[Case], dict[str, Steps]], case: Case, pipe: Connection
 def measured(case: Case) -> dict[str, list[list[float]]]:
     """Return of every side the seconds of a step, turn by turn and round by round."""
     context, found = multiprocessing.get_context("spawn"), dict[str, list[list[float]]]()
-    with ExitStack() as sides:
+    with ExitStack() as sides:  # pipes are closed first, which ends the processes, then these are waited for
         pipes = []
         for make in (ours, *(partial(theirs, setting) for setting in case.settings)):
             here, there = context.Pipe()
+            process = context.Process(target=serve, args=(make, case, there))
+            process.start()
+            sides.callback(process.join)
             pipes.append(sides.enter_context(here))
-            context.Process(target=serve, args=(make, case, there)).start()
             there.close()  # so that an end of the process ends the pipe
             here.recv()
         for _ in range(TURNS):

@@ -62,10 +62,12 @@ def ours(form: str, cached: bool, case: Case) -> Batches:
     seeds = np.stack([np.zeros(len(steps), np.int64), np.arange(len(steps))], 1)
     reader = open_reader(case.split(form), str(case.scratch) if cached else "off")
     if cached:
-        out: np.ndarray = np.empty((case.batch, *2 * [case.split(form).prepared.size], 3), np.uint8)
+        count, size = len(case.split(form)), case.split(form).prepared.size
+        out: np.ndarray = np.empty((case.batch, size, size, 3), np.uint8)
         with ThreadPoolExecutor(THREADS) as pool:
-            for rows in steps[: -(-len(case.split(form)) // case.batch)]:
-                reader.squares(rows, out, pool)  # decodes every image once
+            for first in range(0, count, case.batch):  # decodes every image once
+                rows = np.arange(first, min(first + case.batch, count))
+                reader.squares(rows, out[: len(rows)], pool)
     yield from Sharded(case.split(form), prepare(), reader).batches(steps, seeds)
 
 

@@ -107,7 +107,9 @@ class ResidentShards(Resident):
                     own = slice(max(first, begin), min(last, begin + self.each))
                     if own.start < own.stop:
                         write = write_slice if "GPU" in copy.device else write_rows
-                        write(copy, own.start - begin, images[own.start - first : own.stop - first])
+                        with tf.device("/CPU:0"):  # else the piece goes through the first GPU
+                            part = images[own.start - first : own.stop - first]
+                        write(copy, own.start - begin, part)
                 tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
                 work.at(last)
 
