@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.blur import KERNEL
+from models.max_pool import max_pool
 from models.outline import Activation
 
 Tensor = Any  # tf.Tensor; TensorFlow ships no types
@@ -55,8 +56,10 @@ class Compute:
     def max_pool(self, x: Tensor, size: int, stride: int) -> Tensor:
         """Return the maximum of every window. Inputs come out of a ReLU, so padding with 0 changes nothing."""
         if size % 2:
-            return tf.nn.max_pool2d(padded(x, size), size, stride, "VALID")
-        return tf.nn.max_pool2d(x, size, stride, "SAME")
+            return max_pool(padded(x, size), size, stride)
+        missing = [max(-(-length // stride) * stride - stride + size - length, 0) for length in x.shape[1:3]]
+        sides = ([total // 2, -(-total // 2)] for total in missing)  # as TensorFlow's "SAME"
+        return max_pool(tf.pad(x, [[0, 0], *sides, [0, 0]]), size, stride)
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
         return self.filtered(x, self.weights[f"{name}/kernel"], stride)

@@ -101,7 +101,8 @@ class ResidentShards(Resident):
             for first in range(0, count, PIECE):
                 last = min(first + PIECE, count)
                 images, out = host.shared((last - first, *self.images.shape[1:]))
-                reader.squares(np.arange(first, last), out, pool)
+                reader.squares(np.arange(first, last), out, pool)  # while the piece before is copied
+                tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
                 for replica, copy in enumerate(copies):
                     begin = replica * self.each if self.divided else 0  # the first image of this replica
                     own = slice(max(first, begin), min(last, begin + self.each))
@@ -110,7 +111,6 @@ class ResidentShards(Resident):
                         with tf.device("/CPU:0"):  # else the piece goes through the first GPU
                             part = images[own.start - first : own.stop - first]
                         write(copy, own.start - begin, part)
-                tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
                 work.at(last)
 
     def windows(self, order: np.ndarray, seeds: np.ndarray) -> np.ndarray:
