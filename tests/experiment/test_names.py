@@ -23,6 +23,7 @@ PUBLISHED = {
     "cifar10_mobilenet_v2": ("dense-seed0-e097bf9777", "2189c40d19"),
     "cifar10_mobilenet_v2_instability": ("dense-seed1-699c943225", "f9f5a1e1f5"),
     "cifar10_mobilenet_v2_iterative": ("dense-seed0-e097bf9777", "a41646fb8a"),
+    "cifar10_mobilenet_v2_long": ("dense-seed21-075e54a53e", "7ef1a3ca1d"),
     "cifar10_mobilenet_v2_methods": ("dense-seed0-e097bf9777", "7757089c84"),
     "cifar10_resnet20": ("dense-seed0-598a515819", "6092d151db"),
     "cifar10_resnet20_instability": ("dense-seed0-8a79ce8e2a", "bcbd083685"),
