@@ -26,10 +26,12 @@ from sweep.graph.home import Home
 from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.mps import shared_gpus
+from sweep.progress import console
 from sweep.work.worker import Failure, Worker, record_failure
 
 PAUSE_SECONDS = 0.2
 DIED = "its process died (killed, or out of memory)"
+Answer = Failure | Busy | Superseded | str | None  # of a worker whose attempt ended: None if all is well, or DIED
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,28 @@ class Local:
                             continue
                         if taken:
                             raise Superseded(f"{task}: begun again elsewhere; this process leaves it alone")
-                        if answer == DIED:
-                            crew.replace(member)
-                            deaths[task] += 1
-                        if answer == DIED and deaths[task] > (self.restarts or 0):
-                            ready.end(task, record_failure(ready.home, task, DIED))
-                        elif isinstance(answer, Failure | None):
-                            ready.end(task, answer)
-                        else:
-                            ready.again(task, "" if answer == DIED else str(answer))
+                        deaths[task] += answer == DIED
+                        self._ended(ready, crew, member, task, answer, deaths[task])
             finally:
                 crew.dismiss()
             if stop.requested:
                 raise Interrupted("stopped; run again to continue")
+
+    def _ended(self, ready: Ready, crew: _Crew, member: _Member, task: str, answer: Answer, deaths: int) -> None:
+        """Record how an attempt of a task ended, or have it tried again."""
+        memory = isinstance(answer, Failure) and answer.memory
+        if memory and member.beside:  # fewer may have room
+            left = crew.fewer(member)
+            console.print(f"{task}: out of memory; it starts again later, with {left} at a time")
+            return ready.again(task)
+        if answer == DIED or memory:  # a process that had no memory cannot use TensorFlow again
+            crew.replace(member)
+        if answer == DIED and deaths > (self.restarts or 0):
+            ready.end(task, record_failure(ready.home, task, DIED))
+        elif isinstance(answer, Failure | None):
+            ready.end(task, answer)
+        else:
+            ready.again(task, "" if answer == DIED else str(answer))
 
 
 @dataclass
@@ -101,6 +112,7 @@ class _Member:
     pipe: Connection
     place: int  # index of its share of the machine
     task: str = ""
+    beside: bool = False  # whether another one has worked on its GPUs since it got its task
 
 
 class _Crew:
@@ -130,12 +142,15 @@ class _Crew:
                 return
             # a worker that died while idle is replaced; no training failed
             member = free if free.process.is_alive() else self.replace(free)
-            member.task = task
+            member.task, member.beside = task, False
+            busy = [one for one in self._sharing(member) if one.task]
+            for one in busy:
+                one.beside |= len(busy) > 1
             with suppress(ConnectionError):  # it died just now, which `answers` will see
                 member.pipe.send(task)
 
-    def answers(self) -> Iterator[tuple[_Member, str, Failure | Busy | Superseded | str | None]]:
-        """Yield (member, task, answer) for tasks that ended; answers are a failure, None, Busy, Superseded or DIED."""
+    def answers(self) -> Iterator[tuple[_Member, str, Answer]]:
+        """Yield (member, task, answer) for tasks that ended."""
         busy = {member.pipe: member for member in self.members if member.task}
         for pipe in wait(list(busy), PAUSE_SECONDS):
             member = busy[pipe]  # type: ignore[index]  # only pipes are waited for
@@ -146,8 +161,22 @@ class _Crew:
                 yield member, task, DIED
 
     def replace(self, member: _Member) -> _Member:
+        member.pipe.close()
         self.members[self.members.index(member)] = new = self._start(member.place)
         return new
+
+    def fewer(self, member: _Member) -> int:
+        """Let an idle worker end, unless it is the last one on its GPUs: that is replaced. Return how many are left."""
+        if len(self._sharing(member)) == 1:
+            self.replace(member)
+        else:
+            self.members.remove(member)
+            member.pipe.close()
+        return len(self.members)
+
+    def _sharing(self, member: _Member) -> list[_Member]:
+        """Return the workers on the GPUs of a member, itself among them."""
+        return [one for one in self.members if self.shares[one.place] == self.shares[member.place]]
 
     def dismiss(self) -> None:
         """Stop all workers, which save their trainings, and wait for them."""
@@ -200,7 +229,7 @@ def _work(
         try:
             task = pipe.recv()
             try:
-                answer: Failure | Busy | Superseded | None = worker.attempt(task)
+                answer: Answer = worker.attempt(task)
             except (Busy, Superseded) as error:
                 answer = error
             pipe.send(answer)

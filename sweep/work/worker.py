@@ -40,13 +40,21 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
 BUSY_SECONDS = 2.0
 
 
+# a GPU without room for a process at all, and for a tensor that is copied there
+NO_MEMORY = ("out of memory", "Dst tensor is not initialized")
+
+
 @dataclass(frozen=True)
 class Failure:
-    """A task that failed. `refused`: its input is invalid, so trying again will not help."""
+    """A task that failed.
+
+    `refused`: its input is invalid, so trying again will not help. `memory`: it may, with fewer trainings beside it.
+    """
 
     task: str
     reason: str
     refused: bool = False
+    memory: bool = False
 
 
 class Worker:
@@ -190,12 +198,12 @@ class Worker:
                 where = error.filename or self.home.folder_of(task)  # the system does not always name the file
                 return self._failed(task, f"{where}: {error.strerror}; make room and run again")
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's
+            if memory := out_of_memory(error):
                 reason = (
                     f"out of memory; expected a smaller recipe.batch, fewer trainings on a GPU, or for shards "
                     f"data.resident=off ({reason})"
                 )
-            return self._failed(task, reason, traceback.format_exc())
+            return replace(self._failed(task, reason, traceback.format_exc()), memory=memory)
         (self.home.folder_of(task) / "failure.json").unlink(missing_ok=True)
         return None
 
@@ -216,6 +224,13 @@ class Worker:
                     console.print(f"{error}; waiting for it")
                 said = True
                 time.sleep(BUSY_SECONDS)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether memory of this machine or its GPU was lacking: Python's error, TensorFlow's, or CUDA's as it words it."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+        return True
+    return type(error).__name__ == "InternalError" and any(words in str(error) for words in NO_MEMORY)
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
