@@ -69,6 +69,13 @@ def test_trainings_without_room_even_alone_fail_and_the_sweep_ends(tmp_path, mon
     assert all(one.memory and "MemoryError" in one.reason for one in failures)
 
 
+def test_a_training_without_room_on_a_gpu_of_its_own_fails_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("slurm.local.visible_gpus", lambda: ["0", "1", "2"])
+    _, failures = trained(tmp_path, monkeypatch, with_room_for_none)
+    said = capsys.readouterr()
+    assert len(failures) == 3 and "starts again" not in said.out + said.err
+
+
 def test_what_cuda_says_of_a_full_gpu_is_lack_of_memory():
     import tensorflow as tf
 
