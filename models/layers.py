@@ -58,8 +58,10 @@ class Compute:
         if size % 2:
             return max_pool(padded(x, size), size, stride)
         missing = [max(-(-length // stride) * stride - stride + size - length, 0) for length in x.shape[1:3]]
-        sides = ([total // 2, -(-total // 2)] for total in missing)  # as TensorFlow's "SAME"
-        return max_pool(tf.pad(x, [[0, 0], *sides, [0, 0]]), size, stride)
+        if any(missing):
+            sides = ([total // 2, -(-total // 2)] for total in missing)  # as TensorFlow's "SAME"
+            x = tf.pad(x, [[0, 0], *sides, [0, 0]])
+        return max_pool(x, size, stride)
 
     def depthwise(self, name: str, x: Tensor, size: int, stride: int = 1) -> Tensor:
         return self.filtered(x, self.weights[f"{name}/kernel"], stride)

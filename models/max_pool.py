@@ -3,7 +3,8 @@
 XLA's own gradient (select-and-scatter) adds to the inputs in whatever order its threads come. Where windows overlap two
 runs may differ in the last bits, and TensorFlow refuses to compile it if operations must be deterministic. Output and
 gradient of ResNet's first pooling (3 × 3, stride 2, 256 × 112 × 112 × 64 in bfloat16) take 1.77 ms so and 2.92 ms with
-XLA's gradient (one H200, 2026-11-19).
+XLA's gradient (one H200, 2026-11-19). Without XLA a CPU takes four times as long as with TensorFlow's gradient where
+windows overlap, and under XLA less. The number of images must be known.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ from sweep.hardware import visible_gpus
 from sweep.interrupt import stoppable
 from sweep.mps import shared_gpus
 from sweep.progress import console
-from sweep.work.worker import Failure, Worker, record_failure
+from sweep.work.worker import Failure, Worker, forget_failure, record_failure
 
 PAUSE_SECONDS = 0.2
+ENDS_SECONDS = 10.0  # within which an idle worker ends
 DIED = "its process died (killed, or out of memory)"
 Answer = Failure | Busy | Superseded | str | None  # of a worker whose attempt ended: None if all is well, or DIED
 
@@ -91,12 +92,15 @@ class Local:
 
     def _ended(self, ready: Ready, crew: _Crew, member: _Member, task: str, answer: Answer, deaths: int) -> None:
         """Record how an attempt of a task ended, or have it tried again."""
-        memory = isinstance(answer, Failure) and answer.memory
-        if memory and member.beside:  # fewer may have room
+        lacking = isinstance(answer, Failure) and answer.memory
+        if lacking and member.beside:  # fewer may have room
             left = crew.fewer(member)
-            console.print(f"{task}: out of memory; it starts again later, with {left} at a time")
+            console.print(f"{task}: out of memory; it starts again later, {left} at a time")
+            forget_failure(ready.home, task)
             return ready.again(task)
-        if answer == DIED or memory:  # a process that had no memory cannot use TensorFlow again
+        if lacking:  # also alone: the workers that this training has cost were not to blame
+            crew.refill()
+        if answer == DIED or lacking:  # a process that had no memory cannot use TensorFlow again
             crew.replace(member)
         if answer == DIED and deaths > (self.restarts or 0):
             ready.end(task, record_failure(ready.home, task, DIED))
@@ -112,7 +116,7 @@ class _Member:
     pipe: Connection
     place: int  # index of its share of the machine
     task: str = ""
-    beside: bool = False  # whether another one has worked on its GPUs since it got its task
+    beside: bool = False  # whether there were others when it got its task: an idle one keeps its memory too
 
 
 class _Crew:
@@ -142,10 +146,7 @@ class _Crew:
                 return
             # a worker that died while idle is replaced; no training failed
             member = free if free.process.is_alive() else self.replace(free)
-            member.task, member.beside = task, False
-            busy = [one for one in self._sharing(member) if one.task]
-            for one in busy:
-                one.beside |= len(busy) > 1
+            member.task, member.beside = task, len(self.members) > 1
             with suppress(ConnectionError):  # it died just now, which `answers` will see
                 member.pipe.send(task)
 
@@ -166,17 +167,19 @@ class _Crew:
         return new
 
     def fewer(self, member: _Member) -> int:
-        """Let an idle worker end, unless it is the last one on its GPUs: that is replaced. Return how many are left."""
-        if len(self._sharing(member)) == 1:
+        """Let an idle worker end; the last one is replaced. Return how many are left."""
+        if len(self.members) == 1:
             self.replace(member)
         else:
             self.members.remove(member)
             member.pipe.close()
+            member.process.join(ENDS_SECONDS)  # others get its memory only then
         return len(self.members)
 
-    def _sharing(self, member: _Member) -> list[_Member]:
-        """Return the workers on the GPUs of a member, itself among them."""
-        return [one for one in self.members if self.shares[one.place] == self.shares[member.place]]
+    def refill(self) -> None:
+        """Start a worker in every place that has none."""
+        free = set(range(len(self.shares))) - {member.place for member in self.members}
+        self.members += [self._start(place) for place in sorted(free)]
 
     def dismiss(self) -> None:
         """Stop all workers, which save their trainings, and wait for them."""

@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 import gc
 import time
 import traceback
@@ -40,8 +41,8 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
 BUSY_SECONDS = 2.0
 
 
-# a GPU without room for a process at all, and for a tensor that is copied there
-NO_MEMORY = ("out of memory", "Dst tensor is not initialized")
+# what TensorFlow and CUDA say of a GPU without room: for a process, a tensor that is copied there, a library
+NO_MEMORY = ("out of memory", "out_of_memory", "dst tensor is not initialized", "alloc_failed", "failed to allocate")
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,19 @@ class Worker:
 
 def out_of_memory(error: Exception) -> bool:
     """Whether memory of this machine or its GPU was lacking: Python's error, TensorFlow's, or CUDA's as it words it."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+    kind = type(error).__name__
+    if isinstance(error, MemoryError) or kind == "ResourceExhaustedError":
         return True
-    return type(error).__name__ == "InternalError" and any(words in str(error) for words in NO_MEMORY)
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return kind in ("InternalError", "RuntimeError") and any(words in str(error).lower() for words in NO_MEMORY)
+
+
+def forget_failure(home: Home, task: str) -> None:
+    """Take back that a task failed and that it started without progress: it had no memory and is tried again."""
+    for folder in (home.folder_of(task), home.folder_of(task) / AGAIN):
+        (folder / "failure.json").unlink(missing_ok=True)
+        claim.forgive(folder)
 
 
 def record_failure(home: Home, task: str, reason: str, trace: str = "", refused: bool = False) -> Failure:
