@@ -18,6 +18,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from multiprocessing.connection import Connection
@@ -38,7 +39,7 @@ LIBRARIES = ("tensorflow", "simplejpeg", "grain", "array_record", "nvidia-dali-c
 
 
 def serve(name: str, case: Case, pipe: Connection) -> None:
-    """Send what is measured in as many seconds as are received, until None is."""
+    """Send what is measured in as many seconds as are received, until the pipe is closed."""
     from sweep.devices import prepare
 
     prepare()
@@ -50,8 +51,10 @@ def serve(name: str, case: Case, pipe: Connection) -> None:
     on_disk = sum(path.stat().st_size for path in way.files(case)) / 1e6
     wrong = None if way.cropped else difference(case, first[0].numpy())
     pipe.send(None)
-    while (seconds := pipe.recv()) is not None:
-        pipe.send(Measured(**reading(batches, finish, case.batch, seconds), disk_mb=on_disk, difference=wrong))
+    with suppress(EOFError):
+        while True:
+            read = reading(batches, finish, case.batch, pipe.recv())
+            pipe.send(Measured(**read, disk_mb=on_disk, difference=wrong))
 
 
 def finishing(case: Case, cropped: bool) -> Any:
@@ -94,21 +97,23 @@ def reading(batches: Iterator[Any], finish: Any, batch: int, seconds: float) -> 
 def compare(names: list[str], case: Case, rounds: int, seconds: float) -> dict[str, list[Measured]]:
     """Return what was measured of each reader in each turn."""
     context, pipes, gpu = multiprocessing.get_context("spawn"), {}, {}
-    for name in names:
-        before, (here, there) = gpu_memory(), context.Pipe()
-        context.Process(target=serve, args=(name, case, there)).start()
-        there.close()
-        here.recv()
-        pipes[name], after = here, gpu_memory()
-        gpu[name] = None if before is None or after is None else after - before
     found: dict[str, list[Measured]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name, pipe in pipes.items():
-            pipe.send(seconds)
-            found[name].append(Measured(**{**asdict(pipe.recv()), "gpu_mib": gpu[name]}))
-            time.sleep(REST)
-    for pipe in pipes.values():
-        pipe.send(None)
+    with ExitStack() as readers:  # pipes are closed first, which ends the processes, also where one of them died
+        for name in names:
+            before, (here, there) = gpu_memory(), context.Pipe()
+            process = context.Process(target=serve, args=(name, case, there))
+            process.start()
+            readers.callback(process.join)
+            pipes[name] = readers.enter_context(here)
+            there.close()
+            here.recv()
+            after = gpu_memory()
+            gpu[name] = None if before is None or after is None else after - before
+        for _ in range(rounds):
+            for name, pipe in pipes.items():
+                pipe.send(seconds)
+                found[name].append(Measured(**{**asdict(pipe.recv()), "gpu_mib": gpu[name]}))
+                time.sleep(REST)
     return found
 
 
