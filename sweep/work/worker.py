@@ -39,9 +39,7 @@ if TYPE_CHECKING:  # TensorFlow is loaded only when something is trained
     from sweep.training.program import Program
 
 BUSY_SECONDS = 2.0
-
-
-# what TensorFlow and CUDA say of a GPU without room: for a process, a tensor that is copied there, a library
+# what TensorFlow and CUDA say of a GPU without room: for a process, for a tensor that is copied there, for a library
 NO_MEMORY = ("out of memory", "out_of_memory", "dst tensor is not initialized", "alloc_failed", "failed to allocate")
 
 
@@ -49,7 +47,8 @@ NO_MEMORY = ("out of memory", "out_of_memory", "dst tensor is not initialized", 
 class Failure:
     """A task that failed.
 
-    `refused`: its input is invalid, so trying again will not help. `memory`: it may, with fewer trainings beside it.
+    `refused`: its input is invalid, so trying again will not help. `memory`: it had none left; with fewer trainings
+    at a time it may succeed.
     """
 
     task: str
@@ -228,7 +227,7 @@ class Worker:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether memory of this machine or its GPU was lacking: Python's error, TensorFlow's, or CUDA's as it words it."""
+    """Return whether an error says that this machine or its GPU had no memory left."""
     kind = type(error).__name__
     if isinstance(error, MemoryError) or kind == "ResourceExhaustedError":
         return True
@@ -238,7 +237,7 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def forget_failure(home: Home, task: str) -> None:
-    """Take back that a task failed and that it started without progress: it had no memory and is tried again."""
+    """Remove failure.json of a task that is tried again, and do not count its start as one without progress."""
     for folder in (home.folder_of(task), home.folder_of(task) / AGAIN):
         (folder / "failure.json").unlink(missing_ok=True)
         claim.forgive(folder)

@@ -39,6 +39,17 @@ def test_output_and_gradient_are_those_of_tensorflow(shape, compiled):
         np.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.parametrize(("height", "width"), [(7, 6), (5, 5), (4, 8)])
+def test_windows_at_the_end_of_an_odd_side_are_padded_as_by_tensorflow(height, width):
+    import tensorflow as tf
+
+    from models.layers import Compute
+
+    x = tf.constant(np.random.default_rng(0).uniform(size=(2, height, width, 3)), tf.float32)
+    right = tf.nn.max_pool2d(x, 2, 2, "SAME")
+    np.testing.assert_array_equal(Compute({}, training=True).max_pool(x, 2, 2), right)
+
+
 def test_second_derivative_is_that_of_tensorflow():
     """GraSP's scores need it: the gradient of gᵀv, where g is the gradient of a loss that is not linear in y."""
     import tensorflow as tf
