@@ -128,7 +128,7 @@ def test_a_batch_is_handed_over_where_it_was_read(form, request, monkeypatch):
     from sweep.devices import prepare as devices
 
     split, made, before = split_of(request.getfixturevalue(form)), [], host.shared
-    monkeypatch.setattr(host, "shared", lambda shape: made.append(before(shape)) or made[-1])
+    monkeypatch.setattr(host, "shared", lambda *given: made.append(before(*given)) or made[-1])
     (batch,) = Sharded(split, devices(), Reader(split)).batches(np.arange(12)[None], None)
     ((_, images),) = made
     images[5, 6, 7] += 1
