@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 
 Tensor = Any
-NONE = 255  # no input of a window has this number: windows are at most 15 × 15
 
 
 def max_pool(x: Tensor, size: int, stride: int) -> Tensor:
@@ -36,7 +35,7 @@ def gradient(x: Tensor, y: Tensor, dy: Tensor, size: int, stride: int) -> Tensor
     Along one side, input stride · i + a is number a + stride · m of window i - m. `first` is the number of a window's
     first maximum. So dx[stride · i + a] is the sum over m of dy[i - m] where first[i - m] = a + stride · m.
     """
-    assert size * size < NONE
+    assert size * size <= 256, "the inputs of a window are numbered in a byte"
     (images, height, width, channels), (rows, columns) = x.shape, y.shape[1:3]
     first = tf.zeros(y.shape, tf.uint8)
     for i, (row, column) in reversed(list(enumerate(product(range(size), repeat=2)))):
@@ -44,7 +43,7 @@ def gradient(x: Tensor, y: Tensor, dy: Tensor, size: int, stride: int) -> Tensor
         first = tf.where(tf.equal(inputs, y), tf.constant(i, tf.uint8), first)
     before, high, wide = (size - 1) // stride, -(-height // stride), -(-width // stride)
     around = [[0, 0], [before, high - rows], [before, wide - columns], [0, 0]]
-    first, dy = tf.pad(first, around, constant_values=NONE), tf.pad(dy, around)
+    first, dy = tf.pad(first, around), tf.pad(dy, around)  # windows without gradient
 
     def every(a: int, b: int) -> Tensor:
         """Return dx at every `stride`-th row from a and column from b."""

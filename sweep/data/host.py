@@ -1,7 +1,7 @@
 """Tensors in the host's memory that threads fill and a GPU fetches while it computes.
 
 CUDA's driver copies ordinary memory itself, and a kernel that is to start meanwhile waits: 4 ms of a step of 29, in
-a trace on an H200 (docs/data.md). Page-locked memory the GPU fetches without it. To lock memory takes long. So it is
+a trace on an H200 (docs/data.md). Page-locked memory is fetched by the GPU itself. Locking takes long. So memory is
 used again when TensorFlow has let go of it, and kept until the process ends.
 """
 
