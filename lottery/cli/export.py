@@ -126,11 +126,14 @@ def _images_for_file(
     if on and "centre" in facts and evaluation.has_classes(on, facts["classes"]):  # earlier files do not say it
         size, channels, centre = facts["image_size"], facts["channels"], facts["centre"]
         return evaluation.in_class_folders(on, facts["classes"], size, channels, centre > 0)
-    home = results / facts["experiment"]
-    if not (home / "experiment.yaml").is_file():
-        raise Refused(f"{file}: from the experiment {home.name}, which is not under {results}/; expected --results "
-                      "FOLDER, or --on FOLDER with folders named by the classes")  # fmt: skip
-    _, training = chosen(str(home), (facts["training"], *words), results)
+    folder, name = results / facts["experiment"], facts["training"]
+    elsewhere = "expected --results FOLDER, or --on FOLDER with folders named by the classes"
+    if not (folder / "experiment.yaml").is_file():
+        raise Refused(f"{file}: from the experiment {folder.name}, which is not under {results}/; {elsewhere}")
+    home = read_home(str(folder), tuple(word for word in words if "=" in word), results)
+    if name not in [one.name for one in home.graph]:  # another experiment of the same name
+        raise Refused(f"{file}: its training {name} is not in {folder}; {elsewhere}")
+    _, training = chosen(str(folder), (name, *words), results)
     return evaluation.images_of(open_dataset(training.data), training.data, on, split)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -68,12 +69,18 @@ def test_an_experiment_alone_means_its_best_ticket(dry_run, best):
 
 @pytest.mark.parametrize("ending", [".tflite", ".keras", ".onnx", ""])
 def test_an_exported_file_answers_as_the_training_does(dry_run, best, tmp_path, ending):
-    path = tmp_path / f"ticket{ending}"
+    path, another = tmp_path / f"ticket{ending}", tmp_path / "another"  # an experiment of the same name
+    (another / "dry_run").mkdir(parents=True)
+    given = (dry_run / "dry_run" / "experiment.yaml").read_text().replace("# checksum", "# none")
+    (another / "dry_run" / "experiment.yaml").write_text(re.sub(r"learning_rate: \S+", "learning_rate: 0.03", given))
     said = lottery("export", dry_run / "dry_run", best["training"], "--to", path).stdout
     assert "100 % of answers as in training" in said
     facts = facts_in(path)
     assert facts["training"] == best["training"] and facts["classes"] == [str(i) for i in range(10)]
-    assert "from the experiment dry_run, which is not under" in lottery("evaluate", path, check=2).stderr
+    nowhere = lottery("evaluate", path, "--results", tmp_path / "nowhere", check=2).stderr
+    assert "from the experiment dry_run, which is not under" in nowhere
+    other = lottery("evaluate", path, "--results", another, check=2).stderr
+    assert f"its training {best['training']} is not in {another / 'dry_run'}" in other and other.count("\n") == 1
     found = json.loads(lottery("evaluate", path, "--results", dry_run, "--json").stdout)
     assert found["top1"] == pytest.approx(best["test_top1"], abs=1e-9)  # of all test images
     assert found["loss"] == pytest.approx(result(dry_run, best["training"])["test"]["loss"], rel=1e-4)
