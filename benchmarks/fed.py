@@ -17,7 +17,7 @@ from sweep.data import open_dataset
 from sweep.devices import prepare
 from sweep.experiment import Data, Experiment, Model, Recipe
 from sweep.hardware import gpu_ids
-from sweep.training.loop import CALL_SECONDS
+from sweep.training.loop import stream
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch
 from sweep.utilisation import watched
@@ -36,19 +36,13 @@ class Fed:
 
     def train(self, steps: int) -> float:
         """Train so many steps as the training loop does, wait for the device; return the seconds waited for images."""
-        waited, rows, called = 0.0, len(self.epoch.order), time.perf_counter()
-        if self.batches is None:
-            for first in range(0, steps, rows):
-                self.program.run(self.epoch, 0, min(rows, steps - first))
-        else:
-            for step in range(steps):
-                asked = time.perf_counter()
-                batch = next(self.batches)
-                waited += time.perf_counter() - asked
-                self.program.run(self.epoch, step % rows, step % rows + 1, batch)
-                if time.perf_counter() - called > CALL_SECONDS:
-                    self.program.take_sums()  # waits for the device
-                    called = time.perf_counter()
+        waited, rows = 0.0, len(self.epoch.order)
+        for first in range(0, steps, rows):
+            count = min(rows, steps - first)
+            if self.batches is None:
+                self.program.run(self.epoch, 0, count)
+            else:
+                waited += stream(self.program, self.epoch, range(count), self.batches)[1]
         self.program.take_sums()
         return waited
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from sweep.data import host
+from sweep.data.jpeg import decode
 from sweep.data.prepared import Prepared, open_prepared
-from sweep.data.shards import THREADS, Reader, Shards, decode, records_of
+from sweep.data.shards import THREADS, Reader, Shards, records_of
 from sweep.data.windows import AREA, SHAPE, random_windows
 from sweep.training.schedule import order
 

@@ -19,6 +19,7 @@ from sweep.experiment import Experiment
 from sweep.hardware import gpu_ids, hardware
 from sweep.progress import Work
 from sweep.pruning.allocations import lowest_out
+from sweep.training.loop import stream
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch
 from sweep.utilisation import watched
@@ -120,11 +121,6 @@ def timed(program: Program, epoch: Epoch, steps: int) -> tuple[float, float]:
     if isinstance(feed, Resident):
         program.run(epoch, 0, steps)
     else:
-        batches = feed.batches(epoch.order[:steps], epoch.seeds[:steps])
-        for step in range(steps):
-            asked = time.perf_counter()
-            batch = next(batches)
-            waited += time.perf_counter() - asked
-            program.run(epoch, step, step + 1, batch)
+        _, waited = stream(program, epoch, range(steps), feed.batches(epoch.order[:steps], epoch.seeds[:steps]))
     program.take_sums()
     return time.perf_counter() - began, waited

@@ -38,16 +38,18 @@ class Decoded(Reader):
     def paths(self) -> list[Path]:
         return [self._pixels.path]
 
-    def pixels(self, row: int, out: np.ndarray) -> None:
+    def _had(self, row: int, out: np.ndarray) -> bool:
         place = int(self.shards.records["row"][row])
-        if self._sums[place]:
-            self._pixels.read(place * out.nbytes, out)
-            if self._known[place] or self._sums[place] == checksum(out):
-                self._known[place] = True
-                return
-        super().pixels(row, out)
-        self._pixels.write(place * out.nbytes, out)
-        self._sums[place] = checksum(out)
+        if not self._sums[place]:
+            return False
+        self._pixels.read(place * out.nbytes, out)
+        self._known[place] = self._known[place] or self._sums[place] == checksum(out)
+        return bool(self._known[place])
+
+    def _keep(self, row: int, pixels: np.ndarray) -> None:
+        place = int(self.shards.records["row"][row])
+        self._pixels.write(place * pixels.nbytes, pixels)
+        self._sums[place] = checksum(pixels)
 
 
 def checksum(pixels: np.ndarray) -> int:

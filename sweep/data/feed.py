@@ -25,9 +25,9 @@ from sweep.errors import Refused
 from sweep.progress import console
 
 Tensor = Any
-# Batches made at a time, while the device works. A copy to a GPU begins when the steps handed over before it end. The
-# loop waited 16 % of the time with 2 batches, 4 % with 3, 2 % with 4; images per second rose by 3 % (docs/data.md).
-AHEAD = 4
+# Batches made at a time, while the device works. A batch is three copies to a GPU (images, labels, windows), and each
+# waits for the steps that are in the GPU's queue when it begins: so a batch takes a few steps after it is read.
+AHEAD = 8
 
 
 class Streamed:

@@ -1,8 +1,8 @@
 """Tensors in the host's memory that threads fill and a GPU fetches while it computes.
 
-CUDA's driver copies ordinary memory itself, and a kernel that is to start meanwhile waits: 4 ms of a step of 29, in
-a trace on an H200 (docs/data.md). Page-locked memory is fetched by the GPU itself. Locking takes long. So memory is
-used again when TensorFlow has let go of it, and kept until the process ends.
+CUDA's driver copies ordinary memory itself, and a kernel that is to start meanwhile waits. Page-locked memory is
+fetched by the GPU itself: 50 MB in 0.9 instead of 6.6 ms, and 30 % more images a second (H200, docs/data.md). Locking
+takes long. So memory is used again when TensorFlow has let go of it, and kept until the process ends.
 """
 
 from __future__ import annotations

@@ -11,24 +11,26 @@ shard is written last: a shard without an index is not finished (see sweep.data.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from sweep import files
 from sweep.data import DEVIATION, MEAN, Dataset, Images, Split, hold_out, pixel_statistics, place_of
 from sweep.data.disk import kept_open
+from sweep.data.jpeg import decode, decode_many
 from sweep.data.prepared import DESCRIPTION, Prepared, look, open_prepared, read_index, refuse_unfinished, write_index
 from sweep.errors import Refused
 from sweep.experiment import Data
 
+T = TypeVar("T")
 RECORD = [
     ("row", "<i8"), ("shard", "<i4"), ("offset", "<i8"), ("length", "<i4"), ("label", "<i4"), ("height", "<i4"),
     ("width", "<i4"), ("crc32", "<i8"),
@@ -36,7 +38,9 @@ RECORD = [
 UNKNOWN = -1  # in place of the crc32 that earlier versions did not write
 # Two for a core, as one waits for the disk: 1.35 times as many images from a disk as with one, as many from the cache.
 # With eight for a core a fifth fewer pictures are decoded (docs/data.md).
-THREADS = 2 * len(os.sched_getaffinity(0))
+CORES = len(os.sched_getaffinity(0))
+THREADS = 2 * CORES
+FEW_CORES = 8  # up to which pictures are decoded in Python's threads: with two cores that is 1.5 times as fast
 VERIFY = "lottery data inspect --verify finds what else changed"
 RESIDENT_BYTES = 1 << 31  # a data set up to this size can be kept in the device's memory
 
@@ -114,22 +118,45 @@ class Reader:
 
     def pixels(self, row: int, out: np.ndarray) -> None:
         """Write the image of one row into `out`, `[size, size, 3]` uint8."""
-        if self.shards.prepared.format == "raw":
-            self._read(row, out)
-        else:
-            try:
-                decode(self.encoded(row), out)
-            except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a damaged picture
-                raise Refused(f"{self._place(row)}: {' '.join(str(error).split())}; {VERIFY}") from None
+        if not self._had(row, out):
+            self._decode(row, out)
 
     def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor) -> None:
         """Write the images of these rows into `out`, `[n, size, size, 3]`, read by the THREADS of `pool`."""
 
-        def fetch(part: np.ndarray) -> None:
-            for i in part:
-                self.pixels(int(rows[i]), out[i])
+        def each(work: Callable[[int], T], places: np.ndarray) -> list[T]:
+            share = lambda part: [work(int(i)) for i in part]  # noqa: E731
+            return [one for part in pool.map(share, np.array_split(places, THREADS)) for one in part]
 
-        list(pool.map(fetch, np.array_split(np.arange(len(rows)), THREADS)))
+        left = np.arange(len(rows))
+        if self.shards.prepared.format == "jpeg" and CORES > FEW_CORES:
+            left = left[np.logical_not(each(lambda i: self._had(int(rows[i]), out[i]), left))]
+            found, whole = decode_many(each(lambda i: self.encoded(int(rows[i])), left), out.shape[1])
+
+            def take(k: int) -> None:
+                out[left[k]] = found[k]
+                self._keep(int(rows[left[k]]), out[left[k]])
+
+            each(take, np.flatnonzero(whole))
+            left = left[~whole]
+        each(lambda i: self.pixels(int(rows[i]), out[i]), left)
+
+    def _had(self, row: int, out: np.ndarray) -> bool:
+        """Write the image of one row into `out` if its pixels are stored, and return whether they are."""
+        if self.shards.prepared.format == "raw":
+            self._read(row, out)
+            return True
+        return False
+
+    def _keep(self, row: int, pixels: np.ndarray) -> None:
+        """Be told of the pixels of a picture that was decoded."""
+
+    def _decode(self, row: int, out: np.ndarray) -> None:
+        try:
+            decode(self.encoded(row), out)
+        except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a damaged picture
+            raise Refused(f"{self._place(row)}: {' '.join(str(error).split())}; {VERIFY}") from None
+        self._keep(row, out)
 
     @property
     def paths(self) -> list[Path]:
@@ -155,27 +182,6 @@ class Reader:
     def _place(self, row: int) -> str:
         record = self.shards.records[row]
         return f"{self.shards.prepared.shard(self.shards.split, record['shard'])}: image at byte {record['offset']}"
-
-
-def decode(content: bytes, out: np.ndarray) -> None:
-    """Write the pixels of an encoded RGB or grey picture, resized to the shape of `out`, `[size, size, 3]` uint8.
-
-    simplejpeg gives Pillow's pixels, bit for bit, in 0.7 of the time; pictures with a flaw are left to Pillow.
-    """
-    import simplejpeg
-    from PIL import Image
-
-    size = out.shape[:2]
-    try:
-        if simplejpeg.decode_jpeg_header(content)[:2] == size:
-            simplejpeg.decode_jpeg(content, buffer=out)
-            return
-        picture = Image.fromarray(simplejpeg.decode_jpeg(content))
-    except ValueError:
-        picture = Image.open(io.BytesIO(content)).convert("RGB")
-    if picture.size != size:  # small originals are stored unchanged
-        picture = picture.resize(size, Image.Resampling.BILINEAR)
-    out[...] = np.asarray(picture)
 
 
 def read(data: Data) -> Dataset:

@@ -78,10 +78,11 @@ class Evaluation:
         if isinstance(source, Resident):
             totals = self._evaluate(source=source, order=tf.constant(order), batch=None).numpy()
         else:
-            totals = sum(
-                self._evaluate(source=source, order=tf.constant(rows[None]), batch=batch).numpy()
+            parts = (
+                self._evaluate(source=source, order=tf.constant(rows[None]), batch=batch)
                 for rows, batch in self._batches(split)
             )
+            totals = sum(parts, tf.zeros(3)).numpy()
         loss, top1, top5 = (float(total) / len(split) for total in totals)
         return {"loss": loss, "top1": top1, "top5": top5}
 

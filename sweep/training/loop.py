@@ -105,6 +105,32 @@ def train(
     return Outcome(test, run.validation, run.epochs, run.seconds)
 
 
+def stream(
+    program: Program, epoch: Epoch, steps: range, batches: Iterator[Any], enough: Callable[[], bool] = lambda: False
+) -> tuple[int, float]:
+    """Train these steps, fewer if it is `enough`; return the next step and the seconds in which the device was idle.
+
+    A step is put into the device's queue as soon as its images are there, while the device computes the ones before.
+    """
+
+    def computed() -> float:
+        program.take_sums()  # waits for the device
+        return time.monotonic()
+
+    step, idle = steps.start, 0.0
+    with ThreadPoolExecutor(1) as watching:
+        idle_since = watching.submit(time.monotonic)
+        for step in steps:
+            batch = next(batches)
+            if idle_since.done():
+                idle += time.monotonic() - idle_since.result()
+            program.run(epoch, step, step + 1, batch)
+            idle_since = watching.submit(computed)
+            if enough():
+                break
+    return step + 1, idle
+
+
 def drawn_ahead(draw: Callable[[int], Epoch], numbers: range) -> Iterator[Epoch]:
     """Yield the inputs of epochs; those of the next are drawn in a thread while an epoch is trained."""
     with ThreadPoolExecutor(1) as pool:
@@ -204,21 +230,15 @@ class _Run:
     def _call(self, epoch: Epoch, last: int, streamed: Iterator[Any] | None, stop: Stop) -> None:
         """Train steps up to `last` on the device and wait for it; raise Diverged if the loss is not finite.
 
-        It stops earlier after a signal or if images are slow. A streamed step is given to the device as soon as its
-        images are there, while the device computes the steps before it.
+        It stops earlier after a signal or if images are slow.
         """
         began = time.monotonic()
         if streamed is None:
             self.program.run(epoch, self.step, last)
         else:
-            for step in range(self.step, last):
-                asked = time.monotonic()
-                batch = next(streamed)
-                self.wait_seconds += time.monotonic() - asked
-                self.program.run(epoch, step, step + 1, batch)
-                if stop.requested or time.monotonic() - began > 2 * CALL_SECONDS:
-                    last = step + 1
-                    break
+            late = lambda: stop.requested or time.monotonic() - began > 2 * CALL_SECONDS  # noqa: E731
+            last, waited = stream(self.program, epoch, range(self.step, last), streamed, late)
+            self.wait_seconds += waited
         loss, self._right, *_ = self.program.take_sums()  # waits for the device
         self._loss, took = loss, time.monotonic() - began
         if not math.isfinite(loss):

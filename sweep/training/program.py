@@ -168,7 +168,10 @@ class Program:
         return replace(inputs, windows=source.windows(inputs.order, inputs.seeds))
 
     def run(self, epoch: Epoch, first: int, last: int, batch: Any = None) -> None:
-        """Train steps `first` to `last` - 1 of the epoch. `batch`: the batch of a single step of streamed images."""
+        """Train steps `first` to `last` - 1 of the epoch.
+
+        `batch`: the images of step `first`, if they are streamed; a GPU then computes it after this returned.
+        """
         self._run(**self._steps_of(epoch, first, last, batch))
 
     def _steps_of(self, epoch: Epoch, first: int, last: int, batch: Any) -> dict[str, Any]:
@@ -235,5 +238,8 @@ class Program:
             self.devices.strategy.run(step, args=(batch, i))
             return [i + 1]
 
+        if batch is not None:  # a loop would keep the host until the step is computed: it reads the loop's condition
+            one_more(first)
+            return
         # bounds as tensors: a Python range would be compiled anew for every length
         tf.while_loop(lambda i: i < last, one_more, [first])

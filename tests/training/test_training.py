@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from models import Weights
 from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
+from sweep.training.loop import stream
 from sweep.training.start import Start
 from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import (
@@ -363,15 +367,17 @@ def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
     assert 0 < line["step_ms_p50"] <= line["step_ms_p95"] <= line["step_ms_max"]
 
 
-def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_them(
-    program, pictures, tmp_path, monkeypatch
-):
-    """One step to learn the speed, then all that fit into a call; sums are read after a call and at an epoch's end."""
-    monkeypatch.setattr("sweep.training.loop.CALL_SECONDS", 1e9)
-    run, waits = program(streamed(pictures)), []
-    monkeypatch.setattr(run, "take_sums", lambda real=run.take_sums: waits.append(1) or real())
-    trained(run, start_at(run), tmp_path)
-    assert run.steps > 2 and len(waits) == 1 + 2 * run.recipe.epochs
+def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_them(program, pictures, monkeypatch):
+    run, given, all_given = program(streamed(pictures)), [], threading.Event()
+    run.load(run.network.initial(0))
+    steps, at = epoch(run), range(run.steps)
+    monkeypatch.setattr(run, "run", lambda *step: given.append(step[1]) or (len(given) == len(at) and all_given.set()))
+    monkeypatch.setattr(run, "take_sums", lambda: all_given.wait(60) or pytest.fail("the loop waits"))  # a slow device
+    monkeypatch.setattr("sweep.training.loop.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    batches = run.feed(run.dataset.train).batches(steps.order, steps.seeds)
+    last, idle = stream(run, steps, at, batches)
+    assert (last, given) == (len(at), [*at]) and len(at) > 2
+    assert idle <= 1  # while the device has steps to compute, nobody waits for images: once at most the clock went on
 
 
 def test_a_loss_that_rises_epoch_after_epoch_is_warned_of(program, tmp_path, monkeypatch, capsys):
