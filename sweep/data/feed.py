@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from sweep.errors import Refused
 from sweep.progress import console
 
 Tensor = Any
+Steps = tuple[np.ndarray, np.ndarray | None]  # the images of each step `[steps, batch]`, and the steps' seeds
 # Batches made at a time, while the device works. A batch is three copies to a GPU (images, labels, windows), and each
 # waits for the steps that are in the GPU's queue when it begins: so a batch takes a few steps after it is read.
 AHEAD = 8
@@ -57,6 +58,11 @@ class Streamed:
             said = f"{found} is damaged or no image" if found else " ".join(str(error).split())[:200]
             raise Refused(f"data.path: {said}; take it out, or let lottery data prepare leave it out") from None
 
+    def epochs(self, parts: Iterable[Steps]) -> Generator[Any]:
+        """Yield the batches of one epoch after the other."""
+        for order, seeds in parts:
+            yield from self.batches(order, seeds)
+
     def example(self, rows: int) -> Any:
         """Return a black batch of `rows` images."""
         image = np.zeros((self.size, self.size, 3), np.uint8)
@@ -78,8 +84,13 @@ class Sharded:
 
     def batches(self, order: np.ndarray, seeds: np.ndarray | None) -> Iterator[Any]:
         """Yield batches `(images, labels, windows)` in the given order: central windows, or random ones by `seeds`."""
+        return self.epochs([(order, seeds)])
+
+    def epochs(self, parts: Iterable[Steps]) -> Generator[Any]:
+        """Yield the batches of one epoch after the other; the first ones of the next are read before one ends."""
+        steps = ((rows, None if seeds is None else seeds[i]) for order, seeds in parts for i, rows in enumerate(order))
         with ThreadPoolExecutor(THREADS) as pool, ThreadPoolExecutor(AHEAD) as ahead:
-            begun = (ahead.submit(self._batch, order, seeds, step, pool) for step in range(len(order)))
+            begun = (ahead.submit(self._batch, *step, pool) for step in steps)
             waiting = deque(islice(begun, AHEAD))
             try:
                 while waiting:
@@ -90,11 +101,11 @@ class Sharded:
                 for left in waiting:
                     left.cancel()
 
-    def _batch(self, order: np.ndarray, seeds: np.ndarray | None, step: int, pool: ThreadPoolExecutor) -> Any:
-        rows = np.maximum(order[step], 0)  # -1 pads the last batch of an evaluation
+    def _batch(self, rows: np.ndarray, seed: np.ndarray | None, pool: ThreadPoolExecutor) -> Any:
+        rows = np.maximum(rows, 0)  # -1 pads the last batch of an evaluation
         records = self.split.records[rows]
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
-        windows = central_windows(heights, widths) if seeds is None else random_windows(seeds[step], heights, widths)
+        windows = central_windows(heights, widths) if seed is None else random_windows(seed, heights, widths)
 
         def read(own: slice) -> Tensor:
             images, out = host.shared((len(rows[own]), *self._square), self.devices.kind == "GPU")

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise, repeat, tee
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sweep import files
+from sweep.data.feed import Feed
 from sweep.data.resident import Resident
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.hardware import gpu_ids
@@ -93,13 +95,15 @@ def train(
         counted(gpus) as run.on_gpu,
         watched(gpus) as run.gpu_load,
     ):
-        program.feed(program.dataset.train)  # made in this thread, not in the one that draws
+        feed = program.feed(program.dataset.train)  # made in this thread, not in the one that draws
         draw = partial(program.epoch, seed=start.seed, last_rate=start.last_rate)
-        for epoch in drawn_ahead(draw, range(run.epoch, run.epoch if run.stopped_early else until)):
-            run.train_epoch(epoch, stop, work)
-            run.finish_epoch(work)
-            if run.stopped_early:
-                break
+        drawn = drawn_ahead(draw, range(run.epoch, run.epoch if run.stopped_early else until))
+        with closing(fed(feed, drawn, run.step)) as each:
+            for epoch, batches in each:
+                run.train_epoch(epoch, batches, stop, work)
+                run.finish_epoch(work)
+                if run.stopped_early:
+                    break
     test = program.evaluation.metrics(program.dataset.test)
     watch.before_writing()  # the caller will write the result
     return Outcome(test, run.validation, run.epochs, run.seconds)
@@ -140,6 +144,18 @@ def drawn_ahead(draw: Callable[[int], Epoch], numbers: range) -> Iterator[Epoch]
             if len(waiting) > 1:
                 yield waiting.popleft().result()
         yield from (one.result() for one in waiting)
+
+
+def fed(feed: Feed, drawn: Iterator[Epoch], first: int) -> Generator[tuple[Epoch, Iterator[Any] | None]]:
+    """Yield every epoch with the batches of its steps, the first one from step `first`; None if the device has them."""
+    if isinstance(feed, Resident):
+        yield from ((epoch, None) for epoch in drawn)
+        return
+    epochs, again = tee(drawn)
+    begins = chain([first], repeat(0))
+    steps = ((epoch.order[at:], epoch.seeds[at:]) for epoch, at in zip(again, begins, strict=False))
+    with closing(feed.epochs(steps)) as batches:
+        yield from ((epoch, batches) for epoch in epochs)
 
 
 class _Run:
@@ -195,21 +211,17 @@ class _Run:
         first = self.at - self.step
         return min([p - first for p in self.watch.points if self.at < p < first + self.steps], default=self.steps)
 
-    def train_epoch(self, epoch: Epoch, stop: Stop, work: Work) -> None:
+    def train_epoch(self, epoch: Epoch, batches: Iterator[Any] | None, stop: Stop, work: Work) -> None:
         """Train the remaining steps of the current epoch, whose inputs are `epoch`; write checkpoints when due.
 
-        Raise Interrupted after a signal.
+        `batches`: of these steps, unless their images are on the device. Raise Interrupted after a signal.
         """
         program, recipe = self.program, self.program.recipe
-        feed = program.feed(program.dataset.train)
-        streamed = (
-            None if isinstance(feed, Resident) else feed.batches(epoch.order[self.step :], epoch.seeds[self.step :])
-        )
         if self.step == 0:
             program.clear_sums()
         while self.step < self.steps:
             several = max(1, int(self._speed * CALL_SECONDS))
-            self._call(epoch, min(self.step + several, self._next_point()), streamed, stop)
+            self._call(epoch, min(self.step + several, self._next_point()), batches, stop)
             self._tell(work)
             if self.step < self.steps:  # finish_epoch reports the point at the end of an epoch
                 self.tell_point()
@@ -227,17 +239,17 @@ class _Run:
                 f"{self._speed * batch:,.0f} images/s, {wait:.0%} of the time waiting for images")  # fmt: skip
         work.at(self.trained, f"epoch {self.epoch + 1}/{recipe.epochs}", told)
 
-    def _call(self, epoch: Epoch, last: int, streamed: Iterator[Any] | None, stop: Stop) -> None:
+    def _call(self, epoch: Epoch, last: int, batches: Iterator[Any] | None, stop: Stop) -> None:
         """Train steps up to `last` on the device and wait for it; raise Diverged if the loss is not finite.
 
         It stops earlier after a signal or if images are slow.
         """
         began = time.monotonic()
-        if streamed is None:
+        if batches is None:
             self.program.run(epoch, self.step, last)
         else:
             late = lambda: stop.requested or time.monotonic() - began > 2 * CALL_SECONDS  # noqa: E731
-            last, waited = stream(self.program, epoch, range(self.step, last), streamed, late)
+            last, waited = stream(self.program, epoch, range(self.step, last), batches, late)
             self.wait_seconds += waited
         loss, self._right, *_ = self.program.take_sums()  # waits for the device
         self._loss, took = loss, time.monotonic() - began

@@ -61,6 +61,26 @@ def test_an_epoch_is_the_order_that_was_asked_for_also_from_its_middle_on(form, 
     np.testing.assert_array_equal(np.concatenate([batch[1] for batch in whole]), labels[ORDER.reshape(-1)])
 
 
+def test_the_next_epoch_is_begun_before_one_ends(raw):
+    from sweep.data.feed import AHEAD, Sharded
+    from sweep.devices import prepare as devices
+
+    split, begun = shards.records_of(shards.open_prepared(raw), "train"), []
+
+    def epochs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for number, order in enumerate((ORDER, ORDER[::-1], ORDER)):
+            begun.append(number)
+            yield order, SEEDS + number
+
+    received = Sharded(split, devices(), Reader(split)).epochs(epochs())
+    first = next(received)
+    assert begun == [0, 1] and len(ORDER) < AHEAD < 2 * len(ORDER)
+    expected = [batch for order, seeds in epochs() for batch in batches(raw, order, seeds)]
+    for one, other in zip([first, *received], expected, strict=True):
+        for part, same in zip(one, other, strict=True):
+            np.testing.assert_array_equal(part, same)
+
+
 def test_a_small_raw_set_is_trained_from_the_memory_of_the_device(raw):
     from sweep.data import Images
 
