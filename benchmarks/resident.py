@@ -37,7 +37,7 @@ class Made(Reader):
         size = shards.prepared.size
         self.different = np.random.default_rng(0).integers(0, 256, (DIFFERENT, size, size, 3), np.uint8)
 
-    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor) -> None:
+    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor, gpu: bool = False) -> None:
         np.take(self.different, rows % DIFFERENT, axis=0, out=out, mode="clip")  # "raise" copies once more
 
 

@@ -97,9 +97,10 @@ class Sharded:
                     batch = waiting.popleft().result()  # already on the device
                     waiting.extend(islice(begun, 1))
                     yield batch
-            finally:
-                for left in waiting:
-                    left.cancel()
+                    del batch  # else it stays on the device while the next one is waited for
+            finally:  # nobody wants what is begun
+                for executor in (ahead, pool):
+                    executor.shutdown(wait=False, cancel_futures=True)
 
     def _batch(self, rows: np.ndarray, seed: np.ndarray | None, pool: ThreadPoolExecutor) -> Any:
         rows = np.maximum(rows, 0)  # -1 pads the last batch of an evaluation
@@ -107,9 +108,11 @@ class Sharded:
         heights, widths = records["height"].astype(np.float64), records["width"].astype(np.float64)
         windows = central_windows(heights, widths) if seed is None else random_windows(seed, heights, widths)
 
+        gpu = self.devices.kind == "GPU"
+
         def read(own: slice) -> Tensor:
-            images, out = host.shared((len(rows[own]), *self._square), self.devices.kind == "GPU")
-            self.reader.squares(rows[own], out, pool)
+            images, out = host.shared((len(rows[own]), *self._square), gpu)
+            self.reader.squares(rows[own], out, pool, gpu)
             return images
 
         return self._placed(read, records["label"].astype(np.int64), windows)

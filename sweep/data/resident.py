@@ -96,12 +96,12 @@ class ResidentShards(Resident):
         self._fill(devices.strategy.experimental_local_results(self.images), reader)
 
     def _fill(self, copies: tuple[Any, ...], reader: Reader) -> None:
-        count = len(self.split)
+        count, gpu = len(self.split), "GPU" in copies[0].device
         with ThreadPoolExecutor(THREADS) as pool, Work(f"{self.split.split} images to the device", count) as work:
             for first in range(0, count, PIECE):
                 last = min(first + PIECE, count)
                 images, out = host.shared((last - first, *self.images.shape[1:]))
-                reader.squares(np.arange(first, last), out, pool)  # while the piece before is copied
+                reader.squares(np.arange(first, last), out, pool, gpu)  # while the piece before is copied
                 tf.test.experimental.sync_devices()  # else pieces that wait to be copied fill the host's memory
                 for replica, copy in enumerate(copies):
                     begin = replica * self.each if self.divided else 0  # the first image of this replica

@@ -40,7 +40,7 @@ UNKNOWN = -1  # in place of the crc32 that earlier versions did not write
 # With eight for a core a fifth fewer pictures are decoded (docs/data.md).
 CORES = len(os.sched_getaffinity(0))
 THREADS = 2 * CORES
-FEW_CORES = 8  # up to which pictures are decoded in Python's threads: with two cores that is 1.5 times as fast
+FEW_CORES = 8  # up to which Python's threads decode pictures: with two cores they are 1.5 times as fast as TensorFlow
 VERIFY = "lottery data inspect --verify finds what else changed"
 RESIDENT_BYTES = 1 << 31  # a data set up to this size can be kept in the device's memory
 
@@ -121,24 +121,27 @@ class Reader:
         if not self._had(row, out):
             self._decode(row, out)
 
-    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor) -> None:
-        """Write the images of these rows into `out`, `[n, size, size, 3]`, read by the THREADS of `pool`."""
+    def squares(self, rows: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor, gpu: bool = False) -> None:
+        """Write the images of these rows into `out`, `[n, size, size, 3]`, read by the THREADS of `pool`.
+
+        `gpu`: for a GPU, which takes as many as the cores can decode; many cores decode more in TensorFlow's threads.
+        """
 
         def each(work: Callable[[int], T], places: np.ndarray) -> list[T]:
             share = lambda part: [work(int(i)) for i in part]  # noqa: E731
             return [one for part in pool.map(share, np.array_split(places, THREADS)) for one in part]
 
         left = np.arange(len(rows))
-        if self.shards.prepared.format == "jpeg" and CORES > FEW_CORES:
+        if gpu and CORES > FEW_CORES and self.shards.prepared.format == "jpeg":
             left = left[np.logical_not(each(lambda i: self._had(int(rows[i]), out[i]), left))]
-            found, whole = decode_many(each(lambda i: self.encoded(int(rows[i])), left), out.shape[1])
+            found = decode_many(each(lambda i: self.encoded(int(rows[i])), left), out.shape[1])
 
             def take(k: int) -> None:
                 out[left[k]] = found[k]
                 self._keep(int(rows[left[k]]), out[left[k]])
 
-            each(take, np.flatnonzero(whole))
-            left = left[~whole]
+            each(take, np.array(list(found), int))
+            left = np.delete(left, list(found))
         each(lambda i: self.pixels(int(rows[i]), out[i]), left)
 
     def _had(self, row: int, out: np.ndarray) -> bool:

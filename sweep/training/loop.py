@@ -126,12 +126,16 @@ def stream(
         idle_since = watching.submit(time.monotonic)
         for step in steps:
             batch = next(batches)
-            if idle_since.done():
-                idle += time.monotonic() - idle_since.result()
+            given = time.monotonic()
             program.run(epoch, step, step + 1, batch)
+            if program.devices.kind == "GPU":
+                given = time.monotonic()  # the step is in the queue now; a CPU has computed it
+            if idle_since.done():
+                idle += max(0.0, given - idle_since.result())
             idle_since = watching.submit(computed)
             if enough():
                 break
+        idle_since.result()
     return step + 1, idle
 
 

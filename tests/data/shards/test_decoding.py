@@ -57,21 +57,31 @@ def test_every_kind_of_record_is_decoded_to_pillows_pixels(shape, subsampling):
 @pytest.mark.tensorflow
 def test_records_of_every_kind_are_decoded_together_to_pillows_pixels():
     contents = [content for shape in SHAPES for kind in KINDS for content in records(shape, kind)]
-    pixels, whole = decode_many(contents, SIZE)
-    assert whole.tolist() == [True] * 10 + [False] * 40  # those of another size are decoded one by one
-    for one, content in zip(pixels, contents[:10], strict=False):
-        np.testing.assert_array_equal(one, pillow(content))
+    found = decode_many(contents, SIZE)
+    assert [*found] == [0, 2, 4, 6, 8]  # progressive ones and those of another size are decoded one by one
+    for i, pixels in found.items():
+        np.testing.assert_array_equal(pixels, pillow(contents[i]))
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("cores", [2, 16])
 def test_a_batch_with_records_of_every_kind_is_read_and_a_damaged_one_is_named(cores, cached, tmp_path, monkeypatch):
-    """Small pictures, and such as TensorFlow cannot decode and Pillow can, among usual ones."""
+    """Small pictures, and such as TensorFlow cannot decode or decodes otherwise than Pillow, among usual ones."""
     monkeypatch.setattr("sweep.data.shards.CORES", cores)
     whole, bitmap = encoded(picture(1).resize((SIZE, SIZE))), io.BytesIO()
     picture(2).resize((SIZE, SIZE)).save(bitmap, "BMP")
-    contents = [whole, *records((29, 31), "4:2:0"), whole[:-2] + bytes(30) + whole[-2:], bitmap.getvalue(), whole]
+    *_, progressive = records((SIZE, SIZE), "4:2:0")
+    second = progressive.index(b"\xff\xda", progressive.index(b"\xff\xda") + 1)
+    unfinished = progressive[:second] + progressive[-2:]  # without later scans
+    contents = [
+        whole,
+        *records((29, 31), "4:2:0"),
+        unfinished,
+        whole[:-2] + bytes(30) + whole[-2:],
+        bitmap.getvalue(),
+        whole,
+    ]
     prepared = Prepared(tmp_path, "jpeg", SIZE, ("a",), {"train": 1, "test": 1})
     describe(prepared, {})
     for split, some in (("train", contents), ("test", [*contents[:2], whole[:400]])):
@@ -84,11 +94,11 @@ def test_a_batch_with_records_of_every_kind_is_read_and_a_damaged_one_is_named(c
     with ThreadPoolExecutor(THREADS) as pool:
         for _ in range(2):
             out[:] = 0
-            reader.squares(rows, out, pool)
+            reader.squares(rows, out, pool, gpu=True)
             np.testing.assert_array_equal(out[::-1], [pillow(one) for one in contents])
         place = f"test-00000.jpeg: image at byte {broken.records['offset'][2]}: "
         with pytest.raises(Refused, match=f"{place}.*lottery data inspect --verify finds what else changed"):
-            Reader(broken).squares(np.arange(3), out[:3], pool)
+            Reader(broken).squares(np.arange(3), out[:3], pool, gpu=True)
 
 
 def test_a_record_with_a_flaw_that_pillow_forgives_is_read_all_the_same():
