@@ -259,10 +259,11 @@ def profile(
     found = profiling.profile(asked, where, steps, measured(where, asked.recipe.precision), to)
     if json_:
         return print_json(found)
-    total = sum(kernel.milliseconds for kernel in found)
+    total = sum(kernel.milliseconds for kernel in found.kernels)
+    idle = "" if found.idle_ms is None else f", {found.idle_ms:.2f} ms without one"
     table = Table("kernel", "calls", "ms/step", "share", "GB/step", "of memory rate",
-                  title=f"{asked.model.name}, {where}: {total:.2f} ms of kernels per step")  # fmt: skip
-    for kernel in found[:KERNELS]:
+                  title=f"{asked.model.name}, {where}: {total:.2f} ms of kernels per step{idle}")  # fmt: skip
+    for kernel in found.kernels[:KERNELS]:
         moved = "–" if kernel.gigabytes is None else f"{kernel.gigabytes:.3g}"
         rate = "–" if kernel.memory_share is None else f"{kernel.memory_share:.0%}"
         table.add_row(

@@ -1,4 +1,4 @@
-"""The largest kernels of a training step, read from a trace of TensorFlow's profiler."""
+"""The largest kernels of a training step and the time without one, read from a trace of TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sweep.training.program import Program
 
 WARM = 2  # measurements before the trace: compiling, and the first reading of files
 TRACE = "trace.json.gz"
+COPIES = ("MemcpyH2D", "MemcpyD2H")
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,25 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What the devices do in a training step."""
+
+    kernels: list[Kernel]  # the largest first
+    idle_ms: float | None  # per step, in which no kernel ran on the first GPU; None on a CPU
+
+
+@dataclass(frozen=True)
 class _Event:
     name: str
+    device: str
     line: str  # stream or thread
     begin: float  # microseconds
     duration: float  # microseconds, without the events inside it
     bytes: int
 
 
-def profile(experiment: Experiment, devices: Devices, steps: int, rates: Rates, folder: Path) -> list[Kernel]:
-    """Train `steps` steps of an experiment's network under the profiler; return its kernels, the largest first.
+def profile(experiment: Experiment, devices: Devices, steps: int, rates: Rates, folder: Path) -> Profile:
+    """Train `steps` steps of an experiment's network under the profiler.
 
     The folder gets TensorFlow's trace, which TensorBoard reads, and TRACE, which Perfetto and Chrome read.
     """
@@ -62,7 +73,19 @@ def profile(experiment: Experiment, devices: Devices, steps: int, rates: Rates, 
     newest = max(folder.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     events = list(events_in(newest.read_bytes()))
     _write_trace(events, folder / TRACE)
-    return kernels_of(events, steps, rates)
+    return Profile(kernels_of(events, steps, rates), idle_of(events, steps) if devices.kind == "GPU" else None)
+
+
+def idle_of(events: list[_Event], steps: int) -> float:
+    """Return the milliseconds per step in which the first GPU ran no kernel, between its first and last one.
+
+    Copies from and to the host are no kernels.
+    """
+    first = min((event.device for event in events), default="")
+    ran = [one for one in events if one.device == first and one.name not in COPIES]
+    spans = sorted((one.begin, one.begin + one.duration) for one in ran)
+    ends = accumulate((end for _, end in spans), max)
+    return 1e-3 / steps * sum(max(0.0, begin - end) for (begin, _), end in zip(spans[1:], ends, strict=False))
 
 
 def kernels_of(events: list[_Event], steps: int, rates: Rates) -> list[Kernel]:
@@ -116,6 +139,7 @@ def _on_line(plane: Any, line: Any, stats: dict[int, str], operators: bool) -> I
         name = described.display_name if operators else described.name
         yield _Event(
             name,
+            plane.name,
             line.name or f"thread {line.id}",
             1e-3 * line.timestamp_ns + 1e-6 * event.offset_ps,
             1e-6 * spent,

@@ -43,6 +43,16 @@ def test_kernels_are_those_of_the_streams_with_time_bytes_and_share_of_the_memor
     assert gemm.memory_share == pytest.approx(0.1) and copy.memory_share == pytest.approx(0.3)
 
 
+def test_a_gpu_is_idle_while_neither_of_its_streams_runs_a_kernel():
+    from sweep.bench.profile import events_in, idle_of
+
+    streams = {
+        "Stream #1": [("gemm", 100, 30), ("gemm", 150, 10), ("MemcpyD2H", 400, 10)],
+        "Stream #2": [("add", 120, 20), ("MemcpyH2D", 140, 10), ("add", 170, 5)],
+    }
+    assert idle_of(list(events_in(trace("/device:GPU:0", streams))), steps=4) == pytest.approx(1e-3 * (10 + 10) / 4)
+
+
 def test_an_event_has_only_the_time_that_no_event_inside_it_has():
     from sweep.bench.profile import events_in
 
@@ -54,8 +64,9 @@ def test_an_event_has_only_the_time_that_no_event_inside_it_has():
 def test_the_command_shows_the_operators_of_a_step_and_leaves_a_trace(tmp_path):
     words = ("dry_run", "model.name=resnet8", "--steps", 1, "--to", tmp_path / "profile")
     found = json.loads(lottery("profile", *words, "--results", tmp_path / "results", "--json").stdout)
-    assert any("Conv2D" in kernel["name"] for kernel in found[:10])
-    assert sum(kernel["share"] for kernel in found) == pytest.approx(1)
+    kernels = found["kernels"]
+    assert any("Conv2D" in kernel["name"] for kernel in kernels[:10]) and found["idle_ms"] is None
+    assert sum(kernel["share"] for kernel in kernels) == pytest.approx(1)
     drawn = json.loads(gzip.decompress((tmp_path / "profile" / "trace.json.gz").read_bytes()))["traceEvents"]
-    assert len(drawn) > len(found) and [*(tmp_path / "profile").rglob("*.xplane.pb")]
+    assert len(drawn) > len(kernels) and [*(tmp_path / "profile").rglob("*.xplane.pb")]
     assert "--steps 0: expected 1 or more" in lottery("profile", "dry_run", "--steps", 0, check=2).stderr

@@ -16,7 +16,6 @@ from models import Weights
 from sweep import files as store
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.experiment import Data
-from sweep.training.loop import stream
 from sweep.training.start import Start
 from tests.conftest import connected_mask, smaller, tiny
 from tests.trainings import (
@@ -368,6 +367,8 @@ def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
 
 
 def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_them(program, pictures, monkeypatch):
+    from sweep.training.loop import stream
+
     run, given, all_given = program(streamed(pictures)), [], threading.Event()
     run.load(run.network.initial(0))
     steps, at = epoch(run), range(run.steps)
