@@ -137,7 +137,7 @@ def test_trainings_at_a_time_are_measured_in_their_last_stage(tiny_file, tmp_pat
 
 def test_no_more_steps_are_profiled_than_the_first_stage_has(tiny_file, tmp_path):
     words = ("--steps", 3, "--to", tmp_path, "--results", tmp_path, "--json")
-    kernels = json.loads(lottery("profile", tiny_file, STAGES, *words).stdout)
+    kernels = json.loads(lottery("profile", tiny_file, STAGES, *words).stdout)["kernels"]
     assert any("Conv2D" in kernel["name"] and kernel["calls"] >= 1 for kernel in kernels)
     lottery("profile", tiny_file, "recipe.batch=5000", "--to", tmp_path / "none", check=2)
     assert not (tmp_path / "none").exists()
