@@ -17,9 +17,9 @@ from sweep.data import open_dataset
 from sweep.devices import prepare
 from sweep.experiment import Data, Experiment, Model, Recipe
 from sweep.hardware import gpu_ids
-from sweep.training.loop import stream
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch
+from sweep.training.steps import stream
 from sweep.utilisation import watched
 
 

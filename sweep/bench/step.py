@@ -19,9 +19,9 @@ from sweep.experiment import Experiment
 from sweep.hardware import gpu_ids, hardware
 from sweep.progress import Work
 from sweep.pruning.allocations import lowest_out
-from sweep.training.loop import stream
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch
+from sweep.training.steps import stream
 from sweep.utilisation import watched
 
 

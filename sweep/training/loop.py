@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import chain, pairwise, repeat, tee
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sweep import files
-from sweep.data.feed import Feed
-from sweep.data.resident import Resident
 from sweep.errors import Diverged, Interrupted, Refused
 from sweep.hardware import gpu_ids
 from sweep.interrupt import Stop, stoppable
@@ -34,6 +30,7 @@ from sweep.training.loss_scale import SMALLEST
 from sweep.training.program import Program
 from sweep.training.schedule import Epoch, rates_of
 from sweep.training.start import Start
+from sweep.training.steps import drawn_ahead, fed, stream
 from sweep.utilisation import watched
 
 CALL_SECONDS = 1.0  # length of one call to the device, after which signals, clock and progress are looked at
@@ -107,59 +104,6 @@ def train(
     test = program.evaluation.metrics(program.dataset.test)
     watch.before_writing()  # the caller will write the result
     return Outcome(test, run.validation, run.epochs, run.seconds)
-
-
-def stream(
-    program: Program, epoch: Epoch, steps: range, batches: Iterator[Any], enough: Callable[[], bool] = lambda: False
-) -> tuple[int, float]:
-    """Train these steps, fewer if it is `enough`; return the next step and the seconds in which the device was idle.
-
-    A step is put into the device's queue as soon as its images are there, while the device computes the ones before.
-    """
-
-    def computed() -> float:
-        program.take_sums()  # waits for the device
-        return time.monotonic()
-
-    step, idle = steps.start, 0.0
-    with ThreadPoolExecutor(1) as watching:
-        idle_since = watching.submit(time.monotonic)
-        for step in steps:
-            batch = next(batches)
-            given = time.monotonic()
-            program.run(epoch, step, step + 1, batch)
-            if program.devices.kind == "GPU":
-                given = time.monotonic()  # the step is in the queue now; a CPU has computed it
-            if idle_since.done():
-                idle += max(0.0, given - idle_since.result())
-            idle_since = watching.submit(computed)
-            if enough():
-                break
-        idle_since.result()
-    return step + 1, idle
-
-
-def drawn_ahead(draw: Callable[[int], Epoch], numbers: range) -> Iterator[Epoch]:
-    """Yield the inputs of epochs; those of the next are drawn in a thread while an epoch is trained."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = deque[Future[Epoch]]()
-        for number in numbers:
-            waiting.append(pool.submit(draw, number))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        yield from (one.result() for one in waiting)
-
-
-def fed(feed: Feed, drawn: Iterator[Epoch], first: int) -> Generator[tuple[Epoch, Iterator[Any] | None]]:
-    """Yield every epoch with the batches of its steps, the first one from step `first`; None if the device has them."""
-    if isinstance(feed, Resident):
-        yield from ((epoch, None) for epoch in drawn)
-        return
-    epochs, again = tee(drawn)
-    begins = chain([first], repeat(0))
-    steps = ((epoch.order[at:], epoch.seeds[at:]) for epoch, at in zip(again, begins, strict=False))
-    with closing(feed.epochs(steps)) as batches:
-        yield from ((epoch, batches) for epoch in epochs)
 
 
 class _Run:

@@ -367,14 +367,14 @@ def test_metrics_carry_what_a_watcher_needs(program, tmp_path):
 
 
 def test_streamed_steps_are_handed_over_without_waiting_for_the_device_between_them(program, pictures, monkeypatch):
-    from sweep.training.loop import stream
+    from sweep.training.steps import stream
 
     run, given, all_given = program(streamed(pictures)), [], threading.Event()
     run.load(run.network.initial(0))
     steps, at = epoch(run), range(run.steps)
     monkeypatch.setattr(run, "run", lambda *step: given.append(step[1]) or (len(given) == len(at) and all_given.set()))
     monkeypatch.setattr(run, "take_sums", lambda: all_given.wait(60) or pytest.fail("the loop waits"))  # a slow device
-    monkeypatch.setattr("sweep.training.loop.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr("sweep.training.steps.time", SimpleNamespace(monotonic=itertools.count().__next__))
     batches = run.feed(run.dataset.train).batches(steps.order, steps.seeds)
     last, idle = stream(run, steps, at, batches)
     assert (last, given) == (len(at), [*at]) and len(at) > 2
